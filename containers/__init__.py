@@ -1,0 +1,1 @@
+"""What is done with definitions and images: build, run, launch, gate."""

@@ -1,0 +1,1 @@
+"""HPCCM recipes: a Stack in, definition text out."""
