@@ -25,7 +25,7 @@ class RankBinding:
         rank: 0 .. ranks - 1.
         local_rank: its number on its host.
         host: the host's name.
-        cores: ids of the logical CPUs it may run on; empty where nothing is bound.
+        cores: ids of the logical CPUs it may run on, ascending; empty where nothing is bound.
         gpu: index among the node's GPUs, None on a CPU run.
         threads: how many threads it should compute with, at least 1.
     """
@@ -40,18 +40,24 @@ class RankBinding:
 
 @dataclass(frozen=True)
 class BindingPlan:
-    """Every rank's share of the machine, in the order of the ranks."""
+    """Every rank's share of the machine, in the order of the ranks.
+
+    Attributes:
+        ranks: one binding for each rank.
+        cores_per_rank: physical cores each rank is bound to; 0 where nothing is bound.
+    """
 
     ranks: tuple[RankBinding, ...]
-
-    @property
-    def cores_per_rank(self) -> int:
-        """Return the number of cores each rank is bound to; 0 where nothing is bound."""
-        return min((len(rank.cores) for rank in self.ranks), default=0)
+    cores_per_rank: int
 
 
 def plan_local(
-    ranks: int, *, host: str, cores: Sequence[int], num_gpus: int = 0, share_cores: bool = False
+    ranks: int,
+    *,
+    host: str,
+    cores: Sequence[tuple[int, ...]],
+    num_gpus: int = 0,
+    share_cores: bool = False,
 ) -> BindingPlan:
     """Deal one host's cores out to its ranks in equal, contiguous shares.
 
@@ -60,7 +66,8 @@ def plan_local(
     Args:
         ranks: how many processes, at least 1.
         host: the host's name.
-        cores: ids of the cores this job may use, one id per physical core.
+        cores: the physical cores this job may use, in the order a launcher fills them,
+            each with the ids of its logical CPUs.
         num_gpus: GPUs of the host to hand out, one a rank; 0 for a CPU run.
         share_cores: bind nothing, so that there may be more ranks than cores.
 
@@ -76,17 +83,26 @@ def plan_local(
             fix=f"give --ranks {len(cores)} or fewer, or --oversubscribe to share cores",
         )
     if num_gpus and ranks > num_gpus:
-        raise UserError(f"at most {num_gpus} ranks, one for each GPU of {host}",
-                        found=f"{ranks} ranks", fix=f"give --ranks {num_gpus} or fewer")  # fmt: skip
-    share = len(cores) // ranks
-    threads = max(1, share)
-    bound = [() if share_cores else tuple(cores[n * share : (n + 1) * share]) for n in range(ranks)]
-    return BindingPlan(
-        tuple(
-            RankBinding(n, n, host, bound[n], n if num_gpus else None, threads)
-            for n in range(ranks)
+        raise UserError(
+            f"at most {num_gpus} ranks, one for each GPU of {host}",
+            found=f"{ranks} ranks",
+            fix=f"give --ranks {num_gpus} or fewer",
         )
-    )
+    share = 0 if share_cores else len(cores) // ranks
+    bindings = []
+    for n in range(ranks):
+        mine = cores[n * share : (n + 1) * share]
+        bindings.append(
+            RankBinding(
+                rank=n,
+                local_rank=n,
+                host=host,
+                cores=tuple(sorted(cpu for core in mine for cpu in core)),
+                gpu=n if num_gpus else None,
+                threads=share or max(1, len(cores) // ranks),
+            )
+        )
+    return BindingPlan(tuple(bindings), cores_per_rank=share)
 
 
 def render_plan(plan: BindingPlan) -> str:
@@ -108,8 +124,8 @@ def load_plan(path: Path) -> BindingPlan:
         ranks = tuple(
             RankBinding(**{**rank, "cores": tuple(rank["cores"])}) for rank in data["ranks"]
         )
+        return BindingPlan(ranks, cores_per_rank=data["cores_per_rank"])
     except OSError as error:
         raise UserError("a plan file", found=f"{path}: {error.strerror}", fix=fix) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError("a binding plan", found=f"{path}: {error!r}", fix=fix) from error
-    return BindingPlan(ranks)

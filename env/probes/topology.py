@@ -1,0 +1,61 @@
+"""Reads which physical cores this process may use, from /sys and its affinity mask.
+
+Knows the kernel's topology files. Leaves dealing the cores out to ``env.binding``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Return the ids in a kernel CPU list.
+
+    Args:
+        text: e.g. ``"0-3,8"``, the form of ``Documentation/admin-guide/cputopology``.
+
+    Returns:
+        The ids in ascending order, e.g. ``(0, 1, 2, 3, 8)``.
+
+    Raises:
+        ValueError: the text is no CPU list.
+    """
+    ids: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        ids.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(ids))
+
+
+def probe_cores(
+    *, root: Path = Path("/"), allowed: Iterable[int] | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """Return the physical cores this process may use, each with its logical CPUs.
+
+    Ordered by socket, then by first CPU id: the order in which Open MPI fills slots.
+
+    Args:
+        root: prefix of ``/sys``, for tests.
+        allowed: ids of the logical CPUs in the affinity mask; this process's own by default.
+
+    Returns:
+        E.g. ``((0, 4), (1, 5))`` for two cores with two hardware threads each. CPUs
+        whose topology cannot be read count as a core each.
+    """
+    usable = set(os.sched_getaffinity(0) if allowed is None else allowed)
+    cores: dict[tuple[int, ...], int] = {}
+    for cpu in sorted(usable):
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        siblings = _read(folder / "thread_siblings_list") or str(cpu)
+        core = tuple(sibling for sibling in parse_cpu_list(siblings) if sibling in usable)
+        cores.setdefault(core or (cpu,), int(_read(folder / "physical_package_id") or 0))
+    return tuple(sorted(cores, key=lambda core: (cores[core], core)))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
