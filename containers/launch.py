@@ -1,0 +1,137 @@
+"""Turns a binding plan into a launcher's command line, and runs it.
+
+Knows Open MPI's flags. Leaves the plan to ``env.binding`` and the prefix that
+enters an image to ``containers.runtime``. The same command line carries the
+validation's ranks and the training's, so that what was checked is what runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from containers.runtime import exec_command
+from env.binding import BindingPlan, plan_local
+from env.errors import EXIT_FAILED, UserError
+from env.probes.topology import probe_cores
+from env.stack import PROJECT
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a command runs: this environment, or an image with folders bound into it.
+
+    Attributes:
+        image: a .sif file or another image that ``containers.runtime`` can enter.
+        binds: folders of the host that the image must see, at the same path.
+    """
+
+    image: Path | None = None
+    binds: tuple[Path, ...] = ()
+
+    def enter(self, command: Sequence[str]) -> list[str]:
+        """Return the command line that runs ``command`` at this site.
+
+        A leading ``python`` is the image's own there, and this interpreter here.
+        """
+        if self.image is None:
+            return [sys.executable, *command[1:]] if command[0] == "python" else list(command)
+        return exec_command(self.image, command, binds=[(bind, None) for bind in self.binds])
+
+
+def plan_ranks(ranks: int, *, oversubscribe: bool = False) -> BindingPlan:
+    """Return the plan for this machine.
+
+    Raises:
+        UserError: there are more ranks than cores and ``oversubscribe`` is off.
+    """
+    return plan_local(
+        ranks, host=os.uname().nodename, cores=probe_cores(), share_cores=oversubscribe
+    )
+
+
+def mpirun_command(
+    plan: BindingPlan, *, command: Sequence[str], as_root: bool | None = None
+) -> list[str]:
+    """Return the ``mpirun`` command line that starts one process for each rank of a plan.
+
+    ``--map-by slot:PE=k`` fills the cores in order, k for each rank: on one socket it is
+    the ``--map-by socket`` of the CheXNet scaling study, and a rank keeps k cores for its input
+    threads, where Open MPI alone would bind two ranks or fewer to one core each.
+
+    Args:
+        plan: one host's ranks.
+        command: what every rank runs.
+        as_root: whether root asks; Open MPI refuses root without a flag. By default
+            what this process is.
+    """
+    root = os.geteuid() == 0 if as_root is None else as_root
+    if plan.cores_per_rank:
+        binding = ["--map-by", f"slot:PE={plan.cores_per_rank}", "--bind-to", "core"]
+    else:
+        binding = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
+    allow = ["--allow-run-as-root"] if root else []
+    return ["mpirun", *allow, "-np", str(len(plan.ranks)), *binding, *command]
+
+
+def launch_command(plan: BindingPlan, *, command: Sequence[str], site: Site) -> list[str]:
+    """Return the command line that runs ``command`` on every rank of a plan, at a site."""
+    return mpirun_command(plan, command=site.enter(command))
+
+
+def project_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables a child needs so that ``python -m env`` is ours from any folder."""
+    others = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    folders = [str(PROJECT), *(p for p in others if p != str(PROJECT))]
+    return {**environ, "PYTHONPATH": os.pathsep.join(folders)}
+
+
+def run_command(argv: Sequence[str], *, dry_run: bool = False) -> int:
+    """Run a command line, its output ours, and return its exit code.
+
+    SIGTERM is handed on to the command, so that it stops in its own way; ctrl-C reaches
+    it from the terminal by itself. With ``dry_run`` the line is printed and 0 returned.
+
+    Returns:
+        The exit code; 128 + n where signal n ended the command.
+
+    Raises:
+        UserError: the program is not there.
+    """
+    if dry_run:
+        print(shlex.join(argv))
+        return 0
+    try:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=project_environ())
+    except FileNotFoundError as error:
+        raise UserError(
+            f"the program {argv[0]!r} on PATH",
+            found="none",
+            fix="run through env/bootstrap.sh, or inside the image",
+            exit_code=EXIT_FAILED,
+        ) from error
+    code = _wait(child)
+    return code if code >= 0 else 128 - code
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, hand_on)
+    try:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                # The terminal sent it to the child too: wait for it to stop by itself.
+                continue
+    finally:
+        signal.signal(signal.SIGTERM, before)
