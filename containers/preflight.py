@@ -7,10 +7,12 @@ image when there is one, since that is where the libraries are.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from containers.launch import Site, launch_command, run_command
+from containers.launch import Site, launch_command, plan_ranks, run_command
 from env.binding import BindingPlan, render_plan
 from env.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE
 
@@ -79,6 +81,43 @@ def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
         return _known(code)
     run_command(ranks, dry_run=dry_run)
     return _known(run_command(verdict, dry_run=dry_run))
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What the user asked of ``validate-env``.
+
+    Attributes:
+        ranks: processes to launch and judge together.
+        image: validate inside this image, None for this environment.
+        device: ``"auto"``, ``"cpu"`` or ``"gpu"``.
+        report: where to leave the report as JSON, None for nowhere.
+        options: further options of ``python -m env``.
+        oversubscribe: allow more ranks than cores, bound to nothing.
+    """
+
+    ranks: int = 1
+    image: Path | None = None
+    device: str = "auto"
+    report: Path | None = None
+    options: tuple[str, ...] = ()
+    oversubscribe: bool = False
+
+
+def validate(validation: Validation, *, dry_run: bool = False) -> int:
+    """Prove the machine for so many ranks and leave the report where it was asked for.
+
+    Raises:
+        UserError: the ranks do not fit this machine, or the image is missing.
+    """
+    plan = plan_ranks(validation.ranks, oversubscribe=validation.oversubscribe)
+    with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
+        site = Site(validation.image, binds=(Path(name),))
+        preflight = Preflight(plan, site, Path(name), validation.device, validation.options)
+        code = run_preflight(preflight, dry_run=dry_run)
+        if validation.report is not None and preflight.report_file.exists():
+            shutil.copyfile(preflight.report_file, validation.report)
+        return code
 
 
 def _known(code: int) -> int:

@@ -1,0 +1,130 @@
+"""The main job on a bare machine: sample data, validation, two ranks, evaluation.
+
+Knows the order of the steps and what each leaves behind. Every step is a command
+line that a user could type; leaves the work to the programs those start.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from containers.launch import Site, run_command
+from containers.train import Training, evaluate, train
+from env.errors import EXIT_FAILED, EXIT_GOOD, UserError
+
+SCHEMA_VERSION = 1
+# Small enough for ten minutes on two cores, and enough films for every finding.
+IMAGES = 4000
+IMAGE_SIZE_PX = 64
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: its name, the file it leaves when it is done, and how to do it."""
+
+    name: str
+    leaves: Path
+    work: Callable[[], int]
+
+
+def run_demo(output: Path, *, ranks: int = 2, num_images: int = IMAGES, epochs: int = 0) -> int:
+    """Run the demo, going on where an earlier one stopped.
+
+    Args:
+        output: takes films, data, the run and ``demo.json``.
+        ranks: processes to train with.
+        num_images: sample films to make.
+        epochs: 0 for as many as the ``demo`` preset says.
+
+    Returns:
+        The exit code of the step that failed, or 0.
+
+    Raises:
+        UserError: ``output`` is a folder that a demo did not make.
+    """
+    mark = output / "demo.json"
+    settings = {"ranks": ranks, "num_images": num_images, "epochs": epochs}
+    _claim(output, mark=mark, settings=settings)
+    seconds: dict[str, float] = _load(mark).get("seconds", {})
+    steps = _steps(output, ranks=ranks, num_images=num_images, epochs=epochs)
+    for number, step in enumerate(steps, start=1):
+        if step.leaves.exists():
+            print(f"[{number}/{len(steps)}] {step.name}: done before ({step.leaves})", flush=True)
+            continue
+        print(f"[{number}/{len(steps)}] {step.name} …", flush=True)
+        started = time.monotonic()
+        code = step.work()
+        if code == EXIT_GOOD and not step.leaves.exists():
+            code = EXIT_FAILED
+        if code != EXIT_GOOD:
+            print(f"{step.name} ended with exit code {code}; run the same command to go on")
+            return code
+        seconds[step.name] = round(time.monotonic() - started, 1)
+        _save(mark, settings=settings, seconds=seconds)
+    _print_summary(output, steps=steps, seconds=seconds)
+    return EXIT_GOOD
+
+
+def _steps(output: Path, *, ranks: int, num_images: int, epochs: int) -> tuple[Step, ...]:
+    films, data, run = output / "films", output / "data", output / "run"
+    program = Site().enter(["python", "-m", "chexnet"])
+    sample = [*program, "make-sample-data", "--output", str(films), "--images", str(num_images)]
+    sample += ["--size", str(IMAGE_SIZE_PX), "--force"]
+    prepare = [*program, "prepare-data", "--source", str(films), "--output", str(data)]
+    prepare += ["--size", str(IMAGE_SIZE_PX)]
+    training = Training(
+        data,
+        run,
+        ranks=ranks,
+        settings=("preset=demo", *([f"epochs={epochs}"] if epochs else [])),
+        resume=(run / "config.json").exists(),
+    )
+    return (
+        Step("sample data", films / "test_list.txt", lambda: run_command(sample)),
+        Step("prepare data", data / "dataset.json", lambda: run_command(prepare)),
+        Step("validate and train", run / "finished.json", lambda: train(training)),
+        Step("evaluate", run / "evaluation.json", lambda: evaluate(run)),
+    )
+
+
+def _claim(output: Path, *, mark: Path, settings: dict[str, int]) -> None:
+    """Refuse a folder of somebody else's, or of a demo with other settings."""
+    found = _load(mark).get("settings", settings)
+    foreign = output.exists() and any(output.iterdir()) and not mark.exists()
+    if foreign or found != settings:
+        raise UserError(
+            "a new folder, or one of a demo with the same settings",
+            found=f"{output} holds {'something else' if foreign else f'a demo with {found}'}",
+            fix="give another folder with --output, or remove that one",
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    if not mark.exists():
+        _save(mark, settings=settings, seconds={})
+
+
+def _load(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _save(mark: Path, *, settings: dict[str, int], seconds: dict[str, float]) -> None:
+    text = {"schema_version": SCHEMA_VERSION, "settings": settings, "seconds": seconds}
+    partial = mark.with_suffix(".partial")
+    partial.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+    partial.replace(mark)
+
+
+def _print_summary(output: Path, *, steps: tuple[Step, ...], seconds: dict[str, float]) -> None:
+    table = Table("step", "seconds", "left behind", title="What happened")
+    for step in steps:
+        table.add_row(step.name, f"{seconds.get(step.name, 0):.0f}", str(step.leaves))
+    scores = _load(output / "run" / "evaluation.json")
+    console = Console()
+    console.print(table)
+    console.print(f"mean AUROC on {scores['split']}: {scores['mean_auroc']:.3f}", highlight=False)

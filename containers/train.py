@@ -1,0 +1,104 @@
+"""Starts a training under a launcher, once the machine has been proved.
+
+Knows how the program, the plan, the report and the image go together on one command
+line. Leaves what training is to ``chexnet``, which is only ever started as a child.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from containers.launch import Site, launch_command, plan_ranks, run_command
+from containers.preflight import Preflight, run_preflight
+from env.errors import EXIT_GOOD, UserError
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the user asked of ``train``.
+
+    Attributes:
+        data: a prepared data folder.
+        run: the run folder, made by training.
+        ranks: processes.
+        image: run inside this image, None for this environment.
+        config: a configuration file.
+        settings: configuration keys as ``key=value``.
+        resume: go on from the run's last checkpoint.
+        validate: whether to prove the machine first.
+        oversubscribe: allow more ranks than cores, bound to nothing.
+    """
+
+    data: Path
+    run: Path
+    ranks: int = 1
+    image: Path | None = None
+    config: Path | None = None
+    settings: tuple[str, ...] = ()
+    resume: bool = False
+    validate: bool = True
+    oversubscribe: bool = False
+
+
+def train(training: Training, *, dry_run: bool = False) -> int:
+    """Prove the machine, then train on it.
+
+    The configuration and the data are looked at before anything is launched, so that a
+    mistake is told once and at once rather than by every rank.
+
+    Returns:
+        The exit code: that of the check that refused, or training's own.
+
+    Raises:
+        UserError: the data folder or the image is missing, or the ranks do not fit.
+    """
+    data, run = training.data.resolve(), training.run.resolve()
+    _require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
+    if training.image is not None:
+        _require(training.image, what="an image", fix="build one: invoke build-image --help")
+    plan = plan_ranks(training.ranks, oversubscribe=training.oversubscribe)
+    with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
+        folder = Path(name)
+        if not dry_run:
+            run.parent.mkdir(parents=True, exist_ok=True)
+        binds = [data, run.parent, folder]
+        program = ["python", "-m", "chexnet", "train", "--data", str(data), "--run", str(run)]
+        if training.config is not None:
+            config = training.config.resolve()
+            binds.append(config.parent)
+            program += ["--config", str(config)]
+        for setting in training.settings:
+            program += ["--set", setting]
+        program += ["--resume"] if training.resume else []
+        site = Site(training.image, binds=tuple(binds))
+        code = run_command(site.enter([*program, "--check"]), dry_run=dry_run)
+        if code == EXIT_GOOD and training.validate:
+            preflight = Preflight(plan, site, folder, device=training.device)
+            code = run_preflight(preflight, dry_run=dry_run)
+            program += ["--environment", str(preflight.report_file)]
+        if code != EXIT_GOOD:
+            return code
+        return run_command(launch_command(plan, command=program, site=site), dry_run=dry_run)
+
+
+def evaluate(
+    run: Path, *, split: str = "test", image: Path | None = None, dry_run: bool = False
+) -> int:
+    """Score a run's best checkpoint on a split, in one process.
+
+    Raises:
+        UserError: the run folder or the image is missing.
+    """
+    _require(run, what="a run folder", fix="train first: invoke train --help")
+    if image is not None:
+        _require(image, what="an image", fix="build one: invoke build-image --help")
+    site = Site(image, binds=(run.resolve(),))
+    program = ["python", "-m", "chexnet", "evaluate", "--run", str(run.resolve()), "--split", split]
+    return run_command(site.enter(program), dry_run=dry_run)
+
+
+def _require(path: Path, *, what: str, fix: str) -> None:
+    if not path.exists():
+        raise UserError(what, found=f"nothing at {path}", fix=fix)

@@ -1,0 +1,321 @@
+"""The project's commands: parse, call one function, print, exit code. No logic.
+
+Imports lazily, so that ``invoke --list`` loads neither hpccm nor TensorFlow.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from invoke import Context, Exit, task
+
+from env.errors import UserError
+
+
+def command(**options: Any) -> Callable[[Callable[..., int | None]], Any]:
+    """Make an Invoke task whose user errors print without a traceback.
+
+    The function's return value is the exit code; None means 0. Every task takes named
+    options only, so that ``--help`` always answers.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> Any:
+        @functools.wraps(function)
+        def body(*args: Any, **kwargs: Any) -> None:
+            try:
+                code = function(*args, **kwargs) or 0
+            except Exception as error:
+                # chexnet has an error class of its own, of the same shape.
+                if not hasattr(error, "exit_code"):
+                    raise
+                raise Exit(str(error), code=error.exit_code) from error
+            except KeyboardInterrupt as error:
+                raise Exit("interrupted; run the same command again to go on", code=1) from error
+            if code:
+                raise Exit(code=code)
+
+        return task(positional=[], auto_shortflags=False, **options)(body)
+
+    return decorate
+
+
+def _required(**values: str | None) -> None:
+    """Refuse a command whose options without a default were left out."""
+    missing = [f"--{name.replace('_', '-')}" for name, value in values.items() if not value]
+    if missing:
+        raise UserError(f"{' and '.join(missing)}", found="nothing", fix="add it; see --help")
+
+
+def _path(value: str | None) -> Path | None:
+    return Path(value) if value else None
+
+
+@command(help={"json": "print JSON instead of a table"})
+def stacks(c: Context, json: bool = False) -> None:
+    """List the stacks of the catalogue: which versions go together."""
+    from containers.stacks import print_stacks, render_stacks
+    from env.stack import load_stacks
+
+    catalogue = load_stacks()
+    print(render_stacks(catalogue)) if json else print_stacks(catalogue)
+
+
+@command(
+    help={
+        "stack": "a stack of the catalogue (invoke stacks)",
+        "output": "write there instead of containers/STACK/stack.lock.json",
+    }
+)
+def lock(c: Context, stack: str = "", output: str = "") -> None:
+    """Resolve a stack to exact, hashed packages and write its lock."""
+    from containers.lock import write_lock
+
+    _required(stack=stack)
+    print(write_lock(stack, output=_path(output)))
+
+
+@command(help={"stack": "a stack of the catalogue", "format": "singularity or docker"})
+def recipe(c: Context, stack: str = "", format: str = "") -> None:
+    """Print the definition of an image: a Singularity.def or a Dockerfile."""
+    from env.stack import load_stack
+    from recipes.render import render_definition
+
+    _required(stack=stack, format=format)
+    print(render_definition(load_stack(stack), format=format), end="")
+
+
+@command(
+    help={
+        "stack": "a stack of the catalogue",
+        "format": "singularity makes a .sif file, docker an OCI archive (.tar)",
+        "engine": "apptainer, singularity, docker, podman or buildah; by default the first found",
+        "output": "the file to make; by default chexnet-STACK.sif or .tar here",
+        "base": "registry, local (mmdebstrap), or auto: local where no registry answers",
+        "force": "replace an image that is there",
+        "dry-run": "print the command lines and run nothing",
+    }
+)
+def build_image(
+    c: Context,
+    stack: str = "",
+    format: str = "",
+    engine: str = "",
+    output: str = "",
+    base: str = "auto",
+    force: bool = False,
+    dry_run: bool = False,
+) -> None:
+    """Build an image of a stack: invoke build-image --stack cpu --format singularity."""
+    from containers.build import build_image as build
+    from env.stack import load_stack
+
+    _required(stack=stack, format=format)
+    build(
+        load_stack(stack),
+        format=format,
+        engine=engine or None,
+        output=_path(output),
+        base=base,
+        force=force,
+        dry_run=dry_run,
+    )
+
+
+@command(
+    help={
+        "ranks": "processes to launch and judge together",
+        "image": "validate inside this image",
+        "stack": "hold the machine against this stack's lock; by default the image's or host's",
+        "device": "auto, cpu or gpu: what training will ask for",
+        "only": "comma-separated ids of the checks to run",
+        "skip": "comma-separated ids of the checks to leave out",
+        "json": "also write the report there",
+        "fail-fast": "stop at the first failure",
+        "oversubscribe": "allow more ranks than cores",
+        "dry-run": "print the command lines and run nothing",
+    }
+)
+def validate_env(
+    c: Context,
+    ranks: int = 1,
+    image: str = "",
+    stack: str = "",
+    device: str = "auto",
+    only: str = "",
+    skip: str = "",
+    json: str = "",
+    fail_fast: bool = False,
+    oversubscribe: bool = False,
+    dry_run: bool = False,
+) -> int:
+    """Prove this machine: versions, MPI, binding, GPUs, memory; each failure with its fix."""
+    from containers.preflight import Validation, validate
+
+    given = {"--stack": stack, "--only": only, "--skip": skip}
+    options = [token for name, value in given.items() if value for token in (name, value)]
+    validation = Validation(
+        ranks,
+        image=_path(image),
+        device=device,
+        report=_path(json),
+        options=(*options, "--fail-fast") if fail_fast else tuple(options),
+        oversubscribe=oversubscribe,
+    )
+    return validate(validation, dry_run=dry_run)
+
+
+@command(
+    help={
+        "output": "a new folder",
+        "images": "number of films",
+        "size": "edge of a film, pixels",
+        "seed": "another seed gives other films",
+        "random-labels": "shuffle the labels, so that nothing can be learnt: AUROC must be 0.5",
+        "force": "replace what is there",
+    }
+)
+def make_sample_data(
+    c: Context,
+    output: str = "",
+    images: int = 4000,
+    size: int = 256,
+    seed: int = 0,
+    random_labels: bool = False,
+    force: bool = False,
+) -> None:
+    """Make films with planted findings, in the layout of NIH ChestX-ray14."""
+    from chexnet.synthetic import make_sample_data as make
+
+    _required(output=output)
+    make(
+        Path(output),
+        num_images=images,
+        size_px=size,
+        seed=seed,
+        random_labels=random_labels,
+        force=force,
+    )
+
+
+@command(
+    help={
+        "source": "a folder in NIH's layout: images/, Data_Entry_2017*.csv, the two lists",
+        "output": "a new folder for the records and dataset.json",
+        "split": "official (NIH's lists) or patient (70/10/20 by patient)",
+        "size": "edge of a stored film, pixels",
+        "format": "encoded: PNG in TFRecord",
+        "workers": "processes; by default one for each core",
+        "seed": "of the split and the order of the films",
+        "force": "replace what is there",
+    }
+)
+def prepare_data(
+    c: Context,
+    source: str = "",
+    output: str = "",
+    split: str = "official",
+    size: int = 256,
+    format: str = "encoded",
+    workers: int = 0,
+    seed: int = 0,
+    force: bool = False,
+) -> None:
+    """Turn a folder in NIH's layout into records that training reads fast."""
+    from chexnet.prepare import prepare_data as prepare
+
+    _required(source=source, output=output)
+    prepare(
+        Path(source),
+        output=Path(output),
+        split=split,
+        size_px=size,
+        format=format,
+        workers=workers or None,
+        seed=seed,
+        force=force,
+    )
+
+
+@command(
+    iterable=["set"],
+    help={
+        "data": "a folder made by prepare-data",
+        "run": "a new run folder, or with --resume an old one",
+        "ranks": "processes: one for each GPU, or for a share of the cores",
+        "image": "train inside this image",
+        "resume": "go on from the last checkpoint",
+        "config": "a configuration file (TOML or JSON)",
+        "set": "KEY=VALUE, repeatable: one configuration key",
+        "no-validate": "do not prove the machine first",
+        "oversubscribe": "allow more ranks than cores",
+        "dry-run": "print the command lines and run nothing",
+    },
+)
+def train(
+    c: Context,
+    data: str = "",
+    run: str = "",
+    ranks: int = 1,
+    image: str = "",
+    resume: bool = False,
+    config: str = "",
+    set: tuple[str, ...] = (),
+    no_validate: bool = False,
+    oversubscribe: bool = False,
+    dry_run: bool = False,
+) -> int:
+    """Prove the machine, then train CheXNet on it with Horovod."""
+    from containers.train import Training
+    from containers.train import train as start
+
+    _required(data=data, run=run)
+    training = Training(
+        Path(data),
+        Path(run),
+        ranks=ranks,
+        image=_path(image),
+        config=_path(config),
+        settings=tuple(set),
+        resume=resume,
+        validate=not no_validate,
+        oversubscribe=oversubscribe,
+    )
+    return start(training, dry_run=dry_run)
+
+
+@command(
+    help={
+        "run": "a run folder",
+        "split": "test, validation or train",
+        "image": "evaluate inside this image",
+        "dry-run": "print the command line and run nothing",
+    }
+)
+def evaluate(
+    c: Context, run: str = "", split: str = "test", image: str = "", dry_run: bool = False
+) -> int:
+    """Score a run's best checkpoint: AUROC of each finding, and their mean."""
+    from containers.train import evaluate as score
+
+    _required(run=run)
+    return score(Path(run), split=split, image=_path(image), dry_run=dry_run)
+
+
+@command(
+    help={
+        "output": "where everything goes; a demo that was interrupted goes on there",
+        "ranks": "processes to train with",
+        "images": "sample films to make",
+        "epochs": "0: as many as the demo preset says",
+    }
+)
+def demo(
+    c: Context, output: str = "runs/demo", ranks: int = 2, images: int = 4000, epochs: int = 0
+) -> int:
+    """Show the whole chain in ten minutes: sample data, validate, train, evaluate."""
+    from containers.demo import run_demo
+
+    return run_demo(Path(output), ranks=ranks, num_images=images, epochs=epochs)
