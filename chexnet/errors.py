@@ -1,0 +1,61 @@
+"""The errors a user of the training program can cause, in the one form it prints.
+
+Knows the exit codes and how an error reads: what was expected, what was found
+and where, what to do. Leaves deciding what is an error to the modules that
+raise. It repeats the shape that the environment checks use, since this package
+is installed by itself and imports nothing else of the repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+EXIT_GOOD = 0
+EXIT_FAILED = 1
+EXIT_WRONG_USE = 2
+EXIT_CANNOT_TELL = 3
+
+
+class UserError(Exception):
+    """Wrong use, an unknown name or a bad file: printed without a traceback.
+
+    Attributes:
+        expected: what would have been right.
+        found: what there was instead, with the place.
+        fix: what to do about it.
+        exit_code: 2 for wrong use or a bad file (the default), 1 where the work
+            itself failed, 3 where something required could not be determined.
+    """
+
+    def __init__(
+        self, expected: str, *, found: str, fix: str, exit_code: int = EXIT_WRONG_USE
+    ) -> None:
+        super().__init__(f"expected: {expected}\nfound:    {found}\nfix:      {fix}")
+        self.expected = expected
+        self.found = found
+        self.fix = fix
+        self.exit_code = exit_code
+
+
+def unknown_name(kind: str, name: str, *, known: Iterable[str]) -> UserError:
+    """Return the error for a name that is not in a list of known ones.
+
+    Args:
+        kind: what the name stands for, e.g. ``"pipeline"``.
+        name: what the user gave.
+        known: the names that would have been accepted.
+    """
+    listed = ", ".join(sorted(known)) or "none"
+    return UserError(f"a known {kind}", found=f"{name!r}", fix=f"use one of: {listed}")
+
+
+def name_some(names: Iterable[str], *, most: int = 5) -> str:
+    """Return the first few names and how many more there are.
+
+    Args:
+        names: what to list, in the order to list it.
+        most: how many to spell out.
+    """
+    listed = list(names)
+    shown = ", ".join(listed[:most])
+    return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"

@@ -1,0 +1,194 @@
+"""From record files to batches: the two pipelines of the article, as tf.data graphs.
+
+Knows the steps of `old` and `new` in the article's order, how ranks share the
+films, and how many steps an epoch has. Leaves what a record holds to `records`,
+and the conversion to float and normalisation to the training step, so that a
+film crosses to the device as bytes.
+
+The two differ in where the ranks part. `old` shards after the map: every rank
+reads and decodes every film and throws most of them away. `new` shards the list
+of files before reading, reads ten files at once, shuffles films still encoded,
+and decodes while it batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from chexnet.errors import UserError, unknown_name
+from chexnet.records import Dataset, parse_example
+
+SHUFFLE_BUFFER = 500
+CYCLE_LENGTH = 10
+PARALLEL_BATCHES = 5
+
+Parse = Callable[..., tuple[tf.Tensor, tf.Tensor]]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one rank asks for; the fields are arguments of `make_pipeline`."""
+
+    dataset: Dataset
+    split: str
+    batch_size: int
+    rank: int
+    size: int
+    seed: int
+    flip: bool
+
+    @property
+    def paths(self) -> list[str]:
+        return self.dataset.shard_paths(self.split)
+
+
+def make_pipeline(
+    dataset: Dataset,
+    *,
+    split: str,
+    name: str,
+    batch_size: int,
+    rank: int = 0,
+    size: int = 1,
+    seed: int = 0,
+    training: bool = True,
+    flip: bool = True,
+) -> tf.data.Dataset:
+    """Return the batches of one rank.
+
+    Args:
+        dataset: the prepared data.
+        split: ``train``, ``validation`` or ``test``.
+        name: which pipeline trains, out of `PIPELINES`.
+        batch_size: films in a batch of this rank.
+        rank: 0 to size - 1.
+        size: number of ranks that share the films.
+        seed: the same seed gives the same batches on the same rank.
+        training: an endless, shuffled stream of full batches; otherwise one pass
+            in order over this rank's share, with a smaller last batch. That pass
+            is the same for every pipeline. A rank's share of it may be empty.
+        flip: mirror each film left to right with probability 0.5 while training.
+
+    Returns:
+        A dataset of (image: uint8 [B, H, W, 1], 0..255; label: float32 [B, 14],
+        0 or 1) and, when not training, (filename: string [B]).
+
+    Raises:
+        UserError: an unknown split or pipeline, an empty split, or more ranks
+            than `new` can give a file to.
+    """
+    if name not in PIPELINES:
+        raise unknown_name("pipeline", name, known=PIPELINES)
+    if split not in dataset.splits:
+        raise unknown_name("split", split, known=dataset.splits)
+    if not dataset.splits[split].num_examples:
+        raise UserError(
+            f"films in the split {split!r} of {dataset.root}",
+            found="none",
+            fix="prepare the data again from more patients, so that every side has some",
+        )
+    share = _Share(dataset, split, batch_size, rank, size, seed + rank, flip)
+    stream = _TRAINING[name](share) if training else _one_pass(share)
+    return stream.with_options(_options())
+
+
+def steps_per_epoch(dataset: Dataset, *, split: str, batch_size: int, size: int) -> int:
+    """Return how many steps an epoch has: the same number on every rank, at least 1.
+
+    Args:
+        dataset: the prepared data.
+        split: which side is trained on.
+        batch_size: films in a batch of one rank.
+        size: number of ranks.
+    """
+    return max(1, dataset.splits[split].num_examples // (batch_size * size))
+
+
+def _old(share: _Share) -> tf.data.Dataset:
+    records = tf.data.TFRecordDataset(_files(share))
+    films = _with_random(records, share.seed).map(
+        _training_parser(share), num_parallel_calls=tf.data.AUTOTUNE
+    )
+    films = films.shard(share.size, share.rank)
+    films = films.shuffle(SHUFFLE_BUFFER, seed=share.seed)
+    return films.repeat().batch(share.batch_size, drop_remainder=True).prefetch(1)
+
+
+def _new(share: _Share) -> tf.data.Dataset:
+    num_files = len(share.paths)
+    if num_files < share.size:
+        raise UserError(
+            f"a record file of the split {share.split!r} for each of {share.size} ranks "
+            f"in {share.dataset.root}",
+            found=f"{num_files} record files",
+            fix=f"train on at most {num_files} ranks, or set pipeline=old, which shares films "
+            "and not files; preparing more films gives more files",
+        )
+    files = _files(share).shard(share.size, share.rank).shuffle(SHUFFLE_BUFFER, seed=share.seed)
+    records = files.interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=CYCLE_LENGTH,
+        num_parallel_calls=CYCLE_LENGTH,
+        deterministic=True,
+    )
+    records = records.prefetch(share.batch_size).shuffle(SHUFFLE_BUFFER, seed=share.seed).repeat()
+    # map and batch stand side by side, so tf.data makes them one operation
+    # (map_and_batch_fusion below); the article's five parallel batches are the
+    # number of films in the works.
+    films = _with_random(records, share.seed).map(
+        _training_parser(share), num_parallel_calls=PARALLEL_BATCHES * share.batch_size
+    )
+    return films.batch(share.batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+_TRAINING: dict[str, Callable[[_Share], tf.data.Dataset]] = {"old": _old, "new": _new}
+PIPELINES: tuple[str, ...] = tuple(_TRAINING)
+
+
+def _one_pass(share: _Share) -> tf.data.Dataset:
+    # Whole files, so that a rank does not read what belongs to others.
+    records = tf.data.TFRecordDataset(
+        tf.constant(share.paths[share.rank :: share.size], dtype=tf.string)
+    )
+    films = records.map(
+        lambda record: parse_example(record, image_size=share.dataset.image_size),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    return films.batch(share.batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def _files(share: _Share) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(tf.constant(share.paths, dtype=tf.string))
+
+
+def _with_random(records: tf.data.Dataset, seed: int) -> tf.data.Dataset:
+    # A random number beside each record, instead of a stateful random op inside
+    # the parallel map, where threads would draw in any order. A new row of
+    # numbers on each repetition, or a film would be mirrored in every epoch alike.
+    numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
+    return tf.data.Dataset.zip(records, numbers)
+
+
+def _training_parser(share: _Share) -> Parse:
+    def parse(record: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        image, label, _ = parse_example(record, image_size=share.dataset.image_size)
+        if share.flip:
+            image = tf.where(number % 2 == 0, image[:, ::-1], image)
+        return image, label
+
+    return parse
+
+
+def _options() -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_optimization.map_and_batch_fusion = True
+    # Cores this process may use, not cores of the machine: ranks share a node.
+    options.threading.private_threadpool_size = len(os.sched_getaffinity(0))
+    # The ranks are shared out above; tf.data must not do it a second time.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options
