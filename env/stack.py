@@ -21,7 +21,7 @@ CATALOGUE = PROJECT / "env" / "stacks.toml"
 STATUSES = ("supported", "candidate")
 DEVICES = ("cpu", "gpu")
 REQUIRED_COMPONENTS = (
-    "python", "openmpi", "gcc", "tensorflow", "keras", "horovod", "cmake", "setuptools",
+    "python", "openmpi", "gcc", "glibc", "tensorflow", "keras", "horovod", "cmake", "setuptools",
 )  # fmt: skip
 
 # Every table of a stack with the type of its values; `horovod` holds `flags` as well.
