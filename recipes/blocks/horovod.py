@@ -1,0 +1,72 @@
+"""Horovod, compiled against exactly the TensorFlow and MPI of the image.
+
+Knows the steps of its build and what to remove afterwards. Leaves versions, hashes
+and flags to the lock, and the edits to the source to ``env.source_edits``.
+"""
+
+from __future__ import annotations
+
+from hpccm.building_blocks.base import bb_base
+from hpccm.primitives import comment, shell
+
+from env.lock import Lock
+from recipes.blocks.network import shell_with_network
+from recipes.layout import BUILD, VENV
+
+
+class Horovod(bb_base):
+    """Horovod from its source archive, edited, with MPI and TensorFlow only.
+
+    Args:
+        lock: names the archive with its hash, the edit rules and the build's variables.
+    """
+
+    def __init__(self, *, lock: Lock) -> None:
+        super().__init__()
+        archive, digest = next(iter(lock.sources.items()))
+        source = archive.removesuffix(".tar.gz")
+        flags = " ".join(f"{name}={value}" for name, value in sorted(lock.flags.items()))
+        self += comment("Horovod, compiled against that TensorFlow and this MPI", reformat=False)
+        self += shell_with_network([
+            f"cd {BUILD}",
+            f"export PATH={VENV}/bin:$PATH",
+            # A hash in the requirement makes pip check before it unpacks or runs anything.
+            f"echo 'horovod=={lock.components['horovod']} --hash=sha256:{digest}' > source.txt",
+            "pip download --no-cache-dir --no-deps --no-binary=:all: --no-build-isolation"
+            " --require-hashes -r source.txt",
+            f"echo '{digest}  {archive}' | sha256sum -c -",
+            f"tar -xzf {archive}",
+            f"python -m env.source_edits --rules {lock.edits['path']} --source {source}",
+            # pip would reuse a wheel compiled against another TensorFlow from its cache,
+            # and say nothing.
+            f"{flags} pip install --no-cache-dir --no-deps --no-build-isolation ./{source}",
+            *_removals(lock),
+        ])  # fmt: skip
+
+    def runtime(self, _from: str = "0") -> str:
+        """Return the proof that it loads with the second stage's libraries alone.
+
+        There is nothing to copy: it lies in the virtual environment.
+        """
+        heading = comment("Horovod must load with this stage's libraries", reformat=False)
+        return "\n".join(map(str, (heading, shell(commands=[load_command()]))))
+
+
+def load_command() -> str:
+    """Return the shell line that loads TensorFlow and Horovod's library and says versions."""
+    program = (
+        "import tensorflow, horovod, horovod.tensorflow as hvd; assert hvd.mpi_built(); "
+        "print(tensorflow.__version__, horovod.__version__)"
+    )
+    return f"TF_CPP_MIN_LOG_LEVEL=2 {VENV}/bin/python -c '{program}'"
+
+
+def _removals(lock: Lock) -> tuple[str, ...]:
+    """Return the lines that take out what only the build needed, pip itself last."""
+    groups = {package.name: package.groups for package in lock.python}
+    only_build = sorted(name for name in groups if "run" not in groups[name])
+    library = f"{VENV}/lib/python*/site-packages/horovod"
+    return (
+        f"find {library} -name '*.so' -exec strip --strip-unneeded {{}} +",
+        f"pip uninstall -y {' '.join(only_build)} pip",
+    )

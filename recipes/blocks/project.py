@@ -1,0 +1,62 @@
+"""The project inside the image: its files, the lock, invoke's settings, environment.
+
+Knows what ``singularity exec IMAGE invoke …`` needs to work from any folder. Leaves
+what the image was built from (revision, time) to the build, so that the committed
+text stays the same.
+"""
+
+from __future__ import annotations
+
+import hpccm
+from hpccm.building_blocks.base import bb_base
+from hpccm.common import container_type
+from hpccm.primitives import comment, copy, environment, label, raw, shell
+
+from env.lock import Lock
+from recipes.blocks.horovod import load_command
+from recipes.layout import LOCK, PROJECT, PROJECT_PARTS, VENV, lock_source
+
+ENVIRONMENT = {
+    "CHEXNET_LOCK": LOCK,
+    "LANG": "C.UTF-8",
+    "PATH": f"{VENV}/bin:$PATH",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # Singularity brings the user's home folder along; packages there must not leak in.
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONPATH": PROJECT,
+}
+
+
+class Project(bb_base):
+    """What the second stage adds last, since it changes most often.
+
+    Args:
+        lock: the lock the image is built from; it goes into the image and its labels.
+    """
+
+    def __init__(self, *, lock: Lock) -> None:
+        super().__init__()
+        self += comment("The project, its lock and its settings", reformat=False)
+        self += copy(files={part: f"{PROJECT}/{part}" for part in PROJECT_PARTS})
+        self += copy(files={lock_source(lock): LOCK})
+        self += environment(variables=ENVIRONMENT)
+        self += shell(commands=[
+            # invoke looks for tasks.py from the current folder upwards; no variable of
+            # the environment changes that, its system-wide file does.
+            f"printf 'tasks:\\n  search_root: {PROJECT}\\n' > /etc/invoke.yaml",
+            f"chmod -R a+rX {PROJECT} {LOCK}",
+        ])  # fmt: skip
+        self += label(metadata={
+            "chexnet.stack": lock.stack,
+            "chexnet.lock.sha256": lock.sha256,
+            "org.opencontainers.image.title": f"chexnet-{lock.stack}",
+        })  # fmt: skip
+        self += _health()
+
+
+def _health() -> shell | raw:
+    """Return the test that the image carries: ``%test``, or Docker's health check."""
+    commands = [load_command(), "cd / && invoke --list > /dev/null"]
+    if hpccm.config.g_ctype == container_type.SINGULARITY:
+        return shell(commands=commands, _test=True)
+    return raw(docker="HEALTHCHECK --interval=5m --timeout=2m CMD " + " && ".join(commands))

@@ -1,0 +1,57 @@
+"""The one recipe: from a lock to the two stages of an image.
+
+Knows the order of the blocks. Leaves what each does to ``recipes.blocks`` and the
+text to ``recipes.render``.
+"""
+
+from __future__ import annotations
+
+import hpccm
+from hpccm import Stage
+from hpccm.common import container_type
+from hpccm.primitives import baseimage, raw
+
+from env.lock import Lock
+from recipes.blocks.horovod import Horovod
+from recipes.blocks.project import Project
+from recipes.blocks.system import SystemPackages
+from recipes.blocks.tensorflow import TensorFlow
+from recipes.layout import BUILD_STAGE
+
+# HPCCM has no Debian; of the families it knows, Ubuntu is the one that uses apt.
+DISTRIBUTION_FAMILY = "ubuntu"
+
+
+def make_stages(lock: Lock, *, local_base: str = "", build_stage: str = "") -> tuple[Stage, Stage]:
+    """Return the compiling stage and the stage that runs.
+
+    Args:
+        lock: what the image is made of.
+        local_base: what to stand on instead of the registry's base: a root folder
+            (Singularity) or the name of its tar file in the build context (Docker).
+        build_stage: a root folder that holds a finished first stage, to be taken as it
+            is instead of being built again (Singularity only).
+    """
+    first = Stage(name=BUILD_STAGE)
+    first += _base(lock, local=local_base, name=BUILD_STAGE)
+    first += SystemPackages(build=lock.system["build"], run=lock.system["run"])
+    first += TensorFlow(lock=lock)
+    first += Horovod(lock=lock)
+    second = Stage()
+    second += _base(lock, local=local_base, name="run")
+    second += first.runtime()
+    second += Project(lock=lock)
+    if build_stage:
+        first = Stage(name=BUILD_STAGE)
+        first += _base(lock, local=build_stage, name=BUILD_STAGE)
+    return first, second
+
+
+def _base(lock: Lock, *, local: str, name: str) -> list[object]:
+    """Return the layers that a stage stands on."""
+    common = {"_as": name, "_distro": DISTRIBUTION_FAMILY, "_docker_env": False}
+    if not local:
+        return [baseimage(image=lock.base["image"], **common)]
+    if hpccm.config.g_ctype == container_type.SINGULARITY:
+        return [baseimage(image=local, _bootstrap="localimage", **common)]
+    return [baseimage(image="scratch", **common), raw(docker=f"ADD {local} /")]
