@@ -2,19 +2,24 @@
 
 Knows the lock's file format and how pip is told about it. Leaves resolving (which
 asks a package index) to ``containers.lock``. A lock travels inside the image, so
-that a machine can be held against what the image promises.
+that a machine can be held against what the image promises. Shell scripts read it with
+
+    python3 -m env.lock requirements --stack cpu --group run
+    python3 -m env.lock get --stack cpu system.run
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from env.errors import UserError
+from env.errors import UserError, unknown_name
 from env.stack import PROJECT, Stack
 
 SCHEMA_VERSION = 1
@@ -118,19 +123,67 @@ def load_lock(path: Path) -> Lock:
         raise UserError("a complete lock", found=f"{path}: {error!r}", fix=again) from error
 
 
-def render_requirements(lock: Lock, *, group: str) -> str:
-    """Return a pip requirements text for one group, every file held to its hash.
+def render_requirements(lock: Lock, *, group: str | Sequence[str]) -> str:
+    """Return a pip requirements text for some groups, every file held to its hash.
 
     Args:
         lock: the lock.
-        group: ``"build"``, ``"run"`` or ``"develop"``.
+        group: ``"build"``, ``"run"`` or ``"develop"``, or several of them.
     """
+    wanted = {group} if isinstance(group, str) else set(group)
     lines = []
     for package in lock.python:
-        if group in package.groups:
+        if wanted.intersection(package.groups):
             hashes = " ".join(f"--hash=sha256:{digest}" for digest in package.sha256)
             lines.append(f"{package.name}=={package.version} {hashes}")
     return "\n".join(lines) + "\n"
+
+
+def render_value(lock: Lock, *, key: str) -> str:
+    """Return one value of the lock for a shell: a line for each item, ``key=value`` in tables.
+
+    Args:
+        lock: the lock.
+        key: names joined by dots, e.g. ``"system.run"`` or ``"flags"``.
+
+    Raises:
+        UserError: the lock has no such key; those it has there are listed.
+    """
+    value: Any = {k: v for k, v in asdict(lock).items() if k != "python"}
+    for name in key.split("."):
+        if not isinstance(value, dict) or name not in value:
+            known = value if isinstance(value, dict) else ()
+            raise unknown_name("key of the lock", key, known=known)
+        value = value[name]
+    if isinstance(value, dict):
+        value = [f"{name}={item}" for name, item in value.items()]
+    return "\n".join([value] if isinstance(value, str) else value) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a part of a lock for a shell script; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python3 -m env.lock", description="Read a lock.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    requirements = verbs.add_parser("requirements", help="a requirements text for pip, hashed")
+    requirements.add_argument("--group", choices=GROUPS, action="append", required=True)
+    get = verbs.add_parser("get", help="one value, e.g. system.run or flags")
+    get.add_argument("key")
+    for verb in (requirements, get):
+        which = verb.add_mutually_exclusive_group(required=True)
+        which.add_argument("--stack", help="a stack whose lock is committed")
+        which.add_argument("--lock", type=Path, help="a lock file")
+    args = parser.parse_args(argv)
+    try:
+        lock = load_lock(args.lock or lock_path(args.stack))
+        if args.verb == "get":
+            text = render_value(lock, key=args.key)
+        else:
+            text = render_requirements(lock, group=args.group)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    sys.stdout.write(text)
+    return 0
 
 
 def _lock(data: dict[str, Any]) -> Lock:
@@ -140,3 +193,7 @@ def _lock(data: dict[str, Any]) -> Lock:
     )
     system = {key: tuple(names) for key, names in data.pop("system").items()}
     return Lock(system=system, python=python, **data)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
