@@ -1,0 +1,101 @@
+"""One image file into one grey channel of one size.
+
+Knows how every kind of image that such folders hold becomes grey bytes, and when
+a file is no readable image. Leaves which files are read to `prepare`. Imports no
+TensorFlow: worker processes load this module.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+_SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I")
+
+
+class BadImageError(Exception):
+    """A file that cannot be read as an image; the text says why."""
+
+
+def load_grey(path: Path) -> Image.Image:
+    """Return an image file as one 8 bit channel (mode ``L``), at its own size.
+
+    Colour becomes luma (ITU-R 601), palettes are looked up first, and 16 bits are
+    scaled to 8 over their full range. Alpha is dropped: it says nothing of the
+    tissue, and multiplying by it would paint the film black.
+
+    Raises:
+        BadImageError: the file is empty, truncated, too large or no image.
+    """
+    try:
+        if not path.stat().st_size:
+            raise BadImageError("an empty file")
+        # Pillow only warns of an image of 89 to 178 million pixels.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                image.load()
+                return _to_grey(image)
+    except Image.UnidentifiedImageError as error:
+        raise BadImageError("not an image, whatever its name says") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BadImageError("too many pixels to be a film") from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise BadImageError(str(error) or type(error).__name__) from error
+
+
+def _to_grey(image: Image.Image) -> Image.Image:
+    if image.mode in _SIXTEEN_BIT:
+        values = np.asarray(image).astype(np.int64)
+        if values.min() < 0 or values.max() > 65535:
+            raise BadImageError("grey values beyond 16 bits")
+        return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    if image.mode == "F":
+        raise BadImageError("floating-point grey values, whose range is not known")
+    if image.mode in ("L", "1", "LA", "La"):
+        return image.getchannel(0).convert("L")
+    return image.convert("RGB").convert("L")
+
+
+def resize_square(image: Image.Image, *, size_px: int) -> Image.Image:
+    """Return a grey image of size_px by size_px, each pixel the mean of its area.
+
+    An image that is not square is squeezed, as the article's resize to 256 does,
+    so that nothing at the edges is cut off. One that is smaller is interpolated.
+
+    Args:
+        image: mode ``L``.
+        size_px: height and width of the result.
+    """
+    if image.size == (size_px, size_px):
+        return image
+    smaller = min(image.size) < size_px
+    method = Image.Resampling.BILINEAR if smaller else Image.Resampling.BOX
+    return image.resize((size_px, size_px), method)
+
+
+def encode_png(image: Image.Image) -> bytes:
+    """Return a grey image as the bytes of a PNG file."""
+    stream = io.BytesIO()
+    image.save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def convert_film(task: tuple[Path, int]) -> tuple[bytes, str]:
+    """Return the PNG bytes of a film, or why there are none.
+
+    Args:
+        task: path of the image, and height and width of the result in px.
+
+    Returns:
+        The bytes of the grey PNG and an empty text, or no bytes and the reason.
+    """
+    path, size_px = task
+    try:
+        return encode_png(resize_square(load_grey(path), size_px=size_px)), ""
+    except BadImageError as error:
+        return b"", str(error)
