@@ -1,0 +1,140 @@
+"""Where the ranks run: their affinity masks, held against each other and the plan.
+
+Only ranks of one host can be in each other's way. Two logical CPUs of one core are
+told apart by the plan, which deals out one id a core.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from env.checks.evidence import Evidence
+from env.checks.registry import LAUNCHED, check
+from env.cpulist import render_cpu_list
+from env.result import Finding, Status
+
+_READS = ("host.affinity", "host.name")
+
+
+@check(
+    "binding.same-core",
+    title="the ranks of a host have a core each",
+    phase=LAUNCHED,
+    reads=_READS,
+    fix="start mpirun outside a Slurm step bound to one core (srun --cpu-bind=none), or use fewer "
+    "ranks; taskset -p $$ shows the mask the launcher itself has",
+)
+def check_same_core(evidence: Evidence) -> Finding:
+    """FAIL if all masks of a host together have fewer cores than it has ranks (BIND-02)."""
+    crowded: dict[str, tuple[list[int], set[int]]] = {}
+    for host, masks in _by_host(evidence).items():
+        union = {core for mask in masks.values() for core in mask}
+        if len(union) < len(masks):
+            crowded[host] = (sorted(masks), union)
+    expected = "at least one core a rank"
+    if not crowded:
+        return Finding(Status.PASS, expected, _all_masks(evidence))
+    texts = [f"{host}: ranks {', '.join(map(str, ranks))} all on core {render_cpu_list(cores)}"
+             for host, (ranks, cores) in crowded.items()]  # fmt: skip
+    ranks = tuple(rank for ranks, _ in crowded.values() for rank in ranks)
+    return Finding(Status.FAIL, expected, "; ".join(texts), ranks=ranks, hosts=tuple(crowded))
+
+
+@check(
+    "binding.overlap",
+    title="bound ranks do not share cores",
+    phase=LAUNCHED,
+    reads=_READS,
+    fix="let the launcher bind by the plan, without binding options of your own "
+    "(OMPI_MCA_hwloc_base_binding_policy, SLURM_CPU_BIND)",
+)
+def check_overlap(evidence: Evidence) -> Finding:
+    """WARN if two ranks of a host are bound to some of the same cores (BIND-03).
+
+    Masks that are all equal are ranks that nobody bound: INFO where no plan asked for
+    more, since the scheduler then decides.
+    """
+    shared: dict[tuple[int, int], set[int]] = {}
+    unbound = True
+    for masks in _by_host(evidence).values():
+        ranks = sorted(masks)
+        unbound &= len({tuple(mask) for mask in masks.values()}) == 1
+        for n, first in enumerate(ranks):
+            for second in ranks[n + 1 :]:
+                both = set(masks[first]) & set(masks[second])
+                if both:
+                    shared[first, second] = both
+    expected = "cores of its own for each rank"
+    if not shared:
+        return Finding(Status.PASS, expected, _all_masks(evidence))
+    text = "; ".join(
+        f"ranks {a} and {b} share {render_cpu_list(c)}" for (a, b), c in shared.items()
+    )
+    planned = any(binding.cores for binding in evidence.planned().values())
+    status = Status.INFO if unbound and not planned else Status.WARN
+    return Finding(
+        status, expected, text, ranks=tuple(sorted({r for pair in shared for r in pair}))
+    )
+
+
+@check(
+    "binding.threads",
+    title="a rank has as many cores as threads",
+    phase=LAUNCHED,
+    reads=_READS,
+    fix="bind more cores to a rank (mpirun --map-by slot:PE=N), bind nothing (--bind-to none), or "
+    "use fewer threads",
+)
+def check_threads(evidence: Evidence) -> Finding:
+    """FAIL if a rank of several threads has one core (BIND-01), WARN if fewer cores than threads.
+
+    SKIP without a plan, which is what says how many threads there will be.
+    """
+    planned, masks = evidence.planned(), evidence.of_ranks("host.affinity")
+    if not planned:
+        return Finding(Status.SKIP, "as many cores as threads", "no plan was given")
+    cores = {rank: len(mask) for rank, mask in masks.items() if rank in planned}
+    few = {rank: number for rank, number in cores.items() if number < planned[rank].threads}
+    if not few:
+        return Finding(Status.PASS, "as many cores as threads", _all_masks(evidence))
+    text = "; ".join(f"rank {r}: {planned[r].threads} threads on {n} cores" for r, n in few.items())
+    status = Status.FAIL if any(n == 1 for n in few.values()) else Status.WARN
+    return Finding(status, "as many cores as threads", text, ranks=tuple(few))
+
+
+@check(
+    "binding.plan",
+    title="each rank runs where the plan puts it",
+    phase=LAUNCHED,
+    reads=_READS,
+    fix="remove other binding settings (OMPI_MCA_*, SLURM_CPU_BIND) that override the launcher's, "
+    "or make the plan anew for this allocation",
+)
+def check_plan(evidence: Evidence) -> Finding:
+    """FAIL if a mask is not the planned one; SKIP where no plan binds anything."""
+    planned = {r: b for r, b in evidence.planned().items() if b.cores}
+    masks = evidence.of_ranks("host.affinity")
+    if not planned:
+        return Finding(Status.SKIP, "masks as planned", "no plan binds the ranks")
+    wrong = {r: m for r, m in masks.items() if r in planned and set(m) != set(planned[r].cores)}
+    if not wrong:
+        return Finding(Status.PASS, "masks as planned", _all_masks(evidence))
+    text = "; ".join(
+        f"rank {r} on {render_cpu_list(m)}, planned {render_cpu_list(planned[r].cores)}"
+        for r, m in wrong.items()
+    )
+    return Finding(Status.FAIL, "masks as planned", text, ranks=tuple(wrong))
+
+
+def _by_host(evidence: Evidence) -> dict[str, dict[int, list[int]]]:
+    """Return the masks of the ranks, grouped by host."""
+    masks, names = evidence.of_ranks("host.affinity"), evidence.of_ranks("host.name")
+    hosts: dict[str, dict[int, list[int]]] = defaultdict(dict)
+    for rank, mask in masks.items():
+        hosts[names[rank]][rank] = mask
+    return hosts
+
+
+def _all_masks(evidence: Evidence) -> str:
+    masks = evidence.of_ranks("host.affinity")
+    return ", ".join(f"rank {r}: {render_cpu_list(mask)}" for r, mask in masks.items())

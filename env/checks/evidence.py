@@ -1,0 +1,93 @@
+"""Evidence: all that a check may look at. Knows how to ask it; leaves judging to the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from env.binding import BindingPlan, RankBinding
+from env.facts import CannotTellError, Facts
+from env.lock import Lock
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was observed, and what it is held against.
+
+    Attributes:
+        facts: of the static phase: this process on this host.
+        num_ranks: how many ranks the training is to have.
+        ranks: the facts of every rank that reported; empty in the static phase.
+        lock: what must be installed, None where no lock is at hand.
+        plan: where each rank should run, None where nobody made one.
+        device: what the user asked to train on: ``auto``, ``cpu`` or ``gpu``.
+        stack_device: what the stack was made for: ``cpu`` or ``gpu``; None if unknown.
+    """
+
+    facts: Facts
+    num_ranks: int = 1
+    ranks: Mapping[int, Facts] = field(default_factory=dict)
+    lock: Lock | None = None
+    plan: BindingPlan | None = None
+    device: str = "auto"
+    stack_device: str | None = "cpu"
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether the training will compute on GPUs.
+
+        Raises:
+            CannotTellError: the device follows the stack, and the stack is unknown.
+        """
+        if self.device == "auto" and self.stack_device is None:
+            raise CannotTellError("--device auto follows the stack, and no stack is known")
+        return (self.stack_device if self.device == "auto" else self.device) == "gpu"
+
+    def need_lock(self) -> Lock:
+        """Return the lock.
+
+        Raises:
+            CannotTellError: there is none.
+        """
+        if self.lock is None:
+            raise CannotTellError("no lock file to compare with: give --lock FILE or --stack S")
+        return self.lock
+
+    def locked(self, component: str) -> str:
+        """Return the locked version of a component.
+
+        Raises:
+            CannotTellError: there is no lock, or it does not name the component.
+        """
+        version = self.need_lock().components.get(component)
+        if version is None:
+            raise CannotTellError(f"the lock names no version of {component}")
+        return version
+
+    def of_ranks(self, key: str) -> dict[int, Any]:
+        """Return a fact's value of every rank that reported.
+
+        Raises:
+            CannotTellError: no rank reported, or one could not read the fact.
+        """
+        if not self.ranks:
+            raise CannotTellError("no rank reported")
+        values = {}
+        for rank, facts in sorted(self.ranks.items()):
+            try:
+                values[rank] = facts.value(key)
+            except CannotTellError as error:
+                raise CannotTellError(f"rank {rank}: {error}") from error
+        return values
+
+    def planned(self) -> dict[int, RankBinding]:
+        """Return the plan by rank; empty without a plan."""
+        return {binding.rank: binding for binding in self.plan.ranks} if self.plan else {}
+
+    def host_of(self, rank: int) -> str:
+        """Return the name of a rank's host, ``"an unknown host"`` where nobody knows."""
+        if rank in self.ranks and self.ranks[rank]["host.name"].value:
+            return str(self.ranks[rank]["host.name"].value)
+        planned = self.planned().get(rank)
+        return planned.host if planned else "an unknown host"

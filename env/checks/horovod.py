@@ -1,0 +1,148 @@
+"""Horovod as built: against which TensorFlow, with which collectives, with which libraries.
+
+Leaves its version to ``env.checks.versions`` and its size under a launcher to
+``env.checks.mpi``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import PurePath
+
+from env.checks.evidence import Evidence
+from env.checks.registry import check
+from env.checks.versions import normal_name
+from env.facts import CannotTellError
+from env.result import Finding, Status
+
+REBUILD = (
+    "compile Horovod again against the installed TensorFlow, without pip's cache "
+    "(env/bootstrap.sh does, or build the image again)"
+)
+# How the message of a failed import begins -> what it means.
+_MEANINGS = (
+    ("undefined symbol", "it was compiled against another TensorFlow or by another compiler"),
+    ("GLIBCXX", "an older libstdc++ comes first in the library path"),
+    ("cannot open shared object file", "a library it was linked to is not here"),
+    ("HorovodVersionMismatchError", "it was compiled against another TensorFlow"),
+    ("has not been built", "its TensorFlow part was never compiled"),
+)
+
+
+@check(
+    "horovod.extension",
+    title="Horovod's TensorFlow part is compiled for this Python",
+    reads=("packages.horovod_extensions", "packages.extension_suffix"),
+    fix="compile Horovod with HOROVOD_WITH_TENSORFLOW=1 under this Python (env/bootstrap.sh does)",
+)
+def check_extension(evidence: Evidence) -> Finding:
+    """FAIL if no mpi_lib extension carries this interpreter's suffix (VER-11)."""
+    suffix = evidence.facts.value("packages.extension_suffix")
+    there = evidence.facts.value("packages.horovod_extensions")
+    where = evidence.facts["packages.horovod_extensions"].origin
+    good = any(name.endswith(suffix) for name in there)
+    found = ", ".join(there) or "no mpi_lib extension at all"
+    return Finding(Status.PASS if good else Status.FAIL, f"mpi_lib*{suffix}", found, where=where)
+
+
+@check(
+    "horovod.tensorflow",
+    title="Horovod was compiled against the installed TensorFlow",
+    reads=("packages.horovod_metadata", "packages.installed"),
+    fix=REBUILD,
+)
+def check_built_against(evidence: Evidence) -> Finding:
+    """FAIL if the versions differ; pip reuses a wheel of another build in silence (VER-10)."""
+    metadata = evidence.facts.value("packages.horovod_metadata")
+    where = evidence.facts["packages.horovod_metadata"].origin
+    built = metadata.get("tensorflow")
+    if built is None:
+        raise CannotTellError(f"{where} names no TensorFlow")
+    installed = evidence.facts.value("packages.installed")
+    names = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly")
+    found = [installed[normal_name(n)]["version"] for n in names if normal_name(n) in installed]
+    if not found:
+        text = f"TensorFlow {built} when compiled, none installed"
+        return Finding(Status.FAIL, "one TensorFlow", text, where=where)
+    text = f"compiled against {built}, installed is {found[0]}"
+    status = Status.PASS if built == found[0] else Status.FAIL
+    return Finding(status, "the same TensorFlow when compiled and now", text, where=where)
+
+
+@check(
+    "horovod.import",
+    title="Horovod can be imported",
+    reads=("frameworks.horovod",),
+    fix=REBUILD,
+)
+def check_import(evidence: Evidence) -> Finding:
+    """FAIL if the import raises or kills the process (VER-12, VER-18, VER-23)."""
+    seen = evidence.facts.value("frameworks.horovod")
+    where = evidence.facts["frameworks.horovod"].origin
+    if "error" not in seen:
+        text = seen["version"]
+        return Finding(Status.PASS, "import horovod.tensorflow", text, where=seen["path"])
+    meaning = next((text for mark, text in _MEANINGS if mark in seen["error"]), "")
+    found = f"{seen['error']}{'; ' + meaning if meaning else ''}"
+    return Finding(Status.FAIL, "import horovod.tensorflow", found, where=where)
+
+
+@check(
+    "horovod.mpi",
+    title="Horovod is built with MPI",
+    reads=("frameworks.horovod",),
+    fix="compile Horovod with HOROVOD_WITH_MPI=1 where mpicxx is on PATH (env/bootstrap.sh does)",
+)
+def check_mpi(evidence: Evidence) -> Finding:
+    """FAIL without MPI: under mpirun every rank would train alone (VER-16)."""
+    seen = _built(evidence)
+    kinds = [name for name in ("mpi", "gloo", "nccl") if seen[name]]
+    status = Status.PASS if seen["mpi"] else Status.FAIL
+    return Finding(status, "Horovod with MPI", f"built with {', '.join(kinds) or 'nothing'}")
+
+
+@check(
+    "horovod.nccl",
+    title="Horovod is built with NCCL where GPUs compute",
+    reads=("frameworks.horovod",),
+    fix="compile Horovod with HOROVOD_GPU_OPERATIONS=NCCL, or train with --device cpu",
+)
+def check_nccl(evidence: Evidence) -> Finding:
+    """FAIL on a GPU run without NCCL: gradients would go through the host (VER-15).
+
+    SKIP on a CPU run.
+    """
+    if not evidence.wants_gpu:
+        return Finding(Status.SKIP, "NCCL on a GPU run", "this is a CPU run")
+    nccl = _built(evidence)["nccl"]
+    found = f"NCCL {nccl}" if nccl else "no NCCL"
+    return Finding(Status.PASS if nccl else Status.FAIL, "Horovod with NCCL", found)
+
+
+@check(
+    "libraries.duplicates",
+    title="each shared library is loaded once",
+    reads=("frameworks.libraries",),
+    fix="take the second copy out of LD_LIBRARY_PATH, LD_PRELOAD or the module list",
+)
+def check_duplicates(evidence: Evidence) -> Finding:
+    """FAIL if two files of one library are mapped into the process (VER-25, MPI-22, VER-17)."""
+    seen = evidence.facts.value("frameworks.libraries")
+    if isinstance(seen, dict):
+        raise CannotTellError(seen.get("error", "no list of libraries"))
+    copies: dict[str, set[str]] = defaultdict(set)
+    for path in seen:
+        copies[PurePath(path).name.split(".so")[0]].add(path)
+    twice = {name: paths for name, paths in copies.items() if len(paths) > 1}
+    expected = "one file of each of " + ", ".join(sorted(copies))
+    if twice:
+        found = "; ".join(f"{name}: {' and '.join(sorted(p))}" for name, p in sorted(twice.items()))
+        return Finding(Status.FAIL, expected, found, where=", ".join(sorted(twice)))
+    return Finding(Status.PASS, expected, "one of each")
+
+
+def _built(evidence: Evidence) -> dict:
+    seen = evidence.facts.value("frameworks.horovod")
+    if "error" in seen:
+        raise CannotTellError("horovod does not import")
+    return seen

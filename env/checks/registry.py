@@ -1,0 +1,110 @@
+"""The registry: every check by id, with what it reads, how it judges and what to do.
+
+Knows how to run one check so that nothing it does can hide the others. Leaves the
+judgements to the modules of each theme.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from env.checks.evidence import Evidence
+from env.errors import unknown_name
+from env.facts import CannotTellError
+from env.result import Finding, Result, Status
+
+STATIC = "static"
+LAUNCHED = "launched"
+THEMES = ("versions", "horovod", "mpi", "resources", "gpu", "ranks", "binding")
+
+_CHECKS: dict[str, Check] = {}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One judgement.
+
+    Attributes:
+        id: its name on the command line, e.g. ``"mpi.library"``.
+        title: what it makes sure of, in a few words.
+        phase: ``"static"``: one process on one host; ``"launched"``: every rank.
+        reads: the keys of the facts it may ask for.
+        fix: what to do when it does not pass.
+        judge: the function; its docstring says which verdict means what.
+        required: whether not being able to tell must stop a training.
+    """
+
+    id: str
+    title: str
+    phase: str
+    reads: tuple[str, ...]
+    fix: str
+    judge: Callable[[Evidence], Finding]
+    required: bool = True
+
+    @property
+    def verdicts(self) -> str:
+        """The meaning of its verdicts, from the docstring of its function."""
+        return inspect.cleandoc(self.judge.__doc__ or "")
+
+
+def check(
+    name: str, *, title: str, reads: tuple[str, ...], fix: str,
+    phase: str = STATIC, required: bool = True,
+) -> Callable[[Callable[[Evidence], Finding]], Callable[[Evidence], Finding]]:  # fmt: skip
+    """Put a function into the registry.
+
+    Raises:
+        ValueError: two checks of one id.
+    """
+
+    def register(judge: Callable[[Evidence], Finding]) -> Callable[[Evidence], Finding]:
+        if name in _CHECKS:
+            raise ValueError(f"two checks called {name}")
+        _CHECKS[name] = Check(name, title, phase, reads, fix, judge, required)
+        return judge
+
+    return register
+
+
+def known_checks() -> dict[str, Check]:
+    """Return every check by id, in the order in which they run."""
+    for theme in THEMES:
+        importlib.import_module(f"env.checks.{theme}")
+    return dict(_CHECKS)
+
+
+def find_check(name: str) -> Check:
+    """Return one check.
+
+    Raises:
+        UserError: there is none of that id; the known ones are listed.
+    """
+    checks = known_checks()
+    if name not in checks:
+        raise unknown_name("check", name, known=checks)
+    return checks[name]
+
+
+def run_check(one: Check, evidence: Evidence) -> Result:
+    """Run a check; what it cannot read and what it trips over both come out as UNKNOWN."""
+    try:
+        finding = one.judge(evidence)
+    except CannotTellError as error:
+        finding = Finding(Status.UNKNOWN, one.title, f"could not tell: {error}")
+    except Exception as error:  # a fault of ours must not hide the other results
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        text = f"the check itself broke at {place}: {type(error).__name__}: {error}"
+        fix = f"report this as a fault of the check; --skip {one.id} leaves it out"
+        finding = Finding(Status.UNKNOWN, one.title, text, where=place, fix=fix)
+    needs_fix = finding.status in (Status.FAIL, Status.WARN, Status.UNKNOWN)
+    return Result(
+        one.id, finding.status, one.phase, finding.expected, finding.found, finding.where,
+        finding.fix or (one.fix if needs_fix else ""), finding.hosts, finding.ranks,
+    )  # fmt: skip

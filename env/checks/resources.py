@@ -1,0 +1,149 @@
+"""Memory, shared memory, limits and quota: whether the host has room for the ranks.
+
+Thresholds are stated where they are used, with their reason.
+"""
+
+from __future__ import annotations
+
+from env.checks.evidence import Evidence
+from env.checks.registry import check
+from env.cpulist import render_cpu_list
+from env.result import Finding, Status
+
+MIB = 2**20
+GIB = 2**30
+
+# Docker's default is 64 MiB, too small for MPI's and NCCL's segments (NVIDIA/nccl#290);
+# below 1 GiB a few GPUs already fill it.
+SHM_FAIL_BYTES = 64 * MIB
+SHM_WARN_BYTES = 1 * GIB
+# Importing TensorFlow and Horovod takes about 0.5 GiB a rank; DenseNet-121 with a
+# batch of 32 small films 1.5 to 2 GiB.
+RANK_FAIL_BYTES = 1 * GIB
+RANK_WARN_BYTES = 2 * GIB
+# Python with TensorFlow keeps under 100 files open; records and sockets grow with ranks.
+FILES_BASE, FILES_PER_RANK = 256, 32
+# TensorFlow's thread pools are up to four times the cores it may use.
+THREADS_PER_CORE, THREADS_BASE = 4, 32
+
+
+@check(
+    "memory.shm",
+    title="/dev/shm holds the segments of MPI and NCCL",
+    reads=("host.shm",),
+    fix="docker: --shm-size=1g or --ipc=host; Apptainer shows the host's, which root enlarges "
+    "with mount -o remount,size=4g /dev/shm",
+)
+def check_shm(evidence: Evidence) -> Finding:
+    """FAIL at 64 MiB or less in all, or free, for several ranks; WARN below 1 GiB.
+
+    (RES-01, MPI-15.) One rank alone shares nothing: PASS.
+    """
+    shm = evidence.facts.value("host.shm")
+    where = evidence.facts["host.shm"].origin
+    found = f"{_gib(shm['total'])} in all, {_gib(shm['free'])} free"
+    expected = f"at least {_gib(SHM_WARN_BYTES)}"
+    status = Status.PASS
+    if evidence.num_ranks > 1:
+        least = min(shm["total"], shm["free"])
+        status = Status.WARN if least < SHM_WARN_BYTES else status
+        status = Status.FAIL if least <= SHM_FAIL_BYTES else status
+    return Finding(status, expected, found, where=where)
+
+
+@check(
+    "memory.ranks",
+    title="every rank has memory to train in",
+    reads=("host.memory_available", "host.memory_left"),
+    fix="use fewer ranks, ask for more memory (Slurm: --mem), or stop what else runs here",
+)
+def check_memory(evidence: Evidence) -> Finding:
+    """FAIL below 1 GiB a rank, WARN below 2 GiB; the control group's limit counts (RES-04)."""
+    free = evidence.facts.value("host.memory_available")
+    limit = evidence.facts.value("host.memory_left")
+    origin = evidence.facts["host.memory_available"].origin
+    if limit is not None and limit < free:
+        free, origin = limit, evidence.facts["host.memory_left"].origin
+    share = free / evidence.num_ranks
+    status = Status.WARN if share < RANK_WARN_BYTES else Status.PASS
+    status = Status.FAIL if share < RANK_FAIL_BYTES else status
+    found = f"{_gib(share)} for each of {evidence.num_ranks}"
+    return Finding(status, f"at least {_gib(RANK_WARN_BYTES)} a rank", found, where=origin)
+
+
+@check(
+    "limits.files",
+    title="a process may open enough files",
+    reads=("host.open_files",),
+    fix="ulimit -n $(ulimit -Hn) in the job script; docker: --ulimit nofile=65536",
+    required=False,
+)
+def check_files(evidence: Evidence) -> Finding:
+    """FAIL below 256 plus 32 a rank, WARN below twice that (RES-02)."""
+    needed = FILES_BASE + FILES_PER_RANK * evidence.num_ranks
+    return _against(evidence.facts.value("host.open_files"), needed, "open files", "ulimit -n")
+
+
+@check(
+    "limits.processes",
+    title="the ranks may start their threads",
+    reads=("host.processes", "host.pids_left", "host.uid", "host.affinity"),
+    fix="ulimit -u $(ulimit -Hu) in the job script; docker: --pids-limit=-1",
+    required=False,
+)
+def check_processes(evidence: Evidence) -> Finding:
+    """FAIL if the limit is below 32 plus 4 a core for each rank, WARN below twice that (RES-03)."""
+    facts = evidence.facts
+    cores = len(facts.value("host.affinity"))
+    needed = evidence.num_ranks * THREADS_BASE + THREADS_PER_CORE * cores * evidence.num_ranks
+    limits = [(facts.value("host.pids_left"), facts["host.pids_left"].origin)]
+    if facts.value("host.uid") != 0:  # the kernel does not hold root to ulimit -u
+        limits.append((facts.value("host.processes"), "ulimit -u"))
+    number, where = min(limits, key=lambda pair: float("inf") if pair[0] is None else pair[0])
+    return _against(number, needed, "processes and threads", where)
+
+
+@check(
+    "cpu.quota",
+    title="the control group gives as much CPU time as it shows cores",
+    reads=("host.cpu_quota", "host.affinity"),
+    fix="raise the quota (docker: --cpus) or show fewer cores (--cpuset-cpus), else threads stall",
+    required=False,
+)
+def check_quota(evidence: Evidence) -> Finding:
+    """WARN if the CPU quota is smaller than the cores this process may use (BIND-12)."""
+    quota = evidence.facts.value("host.cpu_quota")
+    mask = evidence.facts.value("host.affinity")
+    expected = f"time of {len(mask)} cores ({render_cpu_list(mask)})"
+    if quota is None:
+        return Finding(Status.PASS, expected, "no quota")
+    where = evidence.facts["host.cpu_quota"].origin
+    status = Status.WARN if quota < len(mask) else Status.PASS
+    return Finding(status, expected, f"time of {quota:g} cores", where=where)
+
+
+@check(
+    "host.root",
+    title="who runs this",
+    reads=("host.uid",),
+    fix="run as an ordinary user where you can; as root, Open MPI wants --allow-run-as-root",
+    required=False,
+)
+def check_root(evidence: Evidence) -> Finding:
+    """INFO if this runs as root (CON-20); never a reason to stop."""
+    uid = evidence.facts.value("host.uid")
+    if uid == 0:
+        return Finding(Status.INFO, "an ordinary user", "root; files will belong to root")
+    return Finding(Status.PASS, "an ordinary user", f"uid {uid}")
+
+
+def _against(number: float | None, needed: int, what: str, where: str) -> Finding:
+    if number is None:
+        return Finding(Status.PASS, f"{needed} {what}", "no limit", where=where)
+    status = Status.WARN if number < 2 * needed else Status.PASS
+    status = Status.FAIL if number < needed else status
+    return Finding(status, f"at least {needed} {what}", f"{number:g}", where=where)
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.2f} GiB"

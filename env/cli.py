@@ -1,0 +1,183 @@
+"""The command line of ``python -m env``: parse, observe, judge, print, exit code.
+
+Knows the options and their help. Leaves all work to ``env.validate``, ``env.report``
+and ``env.probes.rank``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from env.atomic import write_text
+from env.binding import load_plan
+from env.checks.evidence import Evidence
+from env.checks.registry import find_check, known_checks
+from env.errors import UserError
+from env.facts import Fact, load_records
+from env.probes.frameworks import IMPORT_TIMEOUT_S
+from env.probes.rank import record_rank
+from env.report import print_text, render_json
+from env.validate import collect_static, count_ranks, device_of, find_lock, judge, select_checks
+
+_VALIDATE = """\
+Say whether this machine can train: observe it, hold it against the lock, tell.
+
+Without --records one process on this host is judged (the static phase). With it, the
+records that the ranks of a launch left are judged as well (the launched phase).
+"""
+_EXAMPLES = """\
+examples:
+  python -m env                                    this host, against its stack's lock
+  python -m env --only mpi.library,mpi.version     two checks; no others are made
+  python -m env --list                             the checks
+  python -m env --explain mpi.library              what a check reads and how to cure it
+  mpirun -np 2 python -m env rank --records DIR    each rank writes what it sees
+  python -m env --records DIR --ranks 2            ... and all of it is judged
+
+exit codes: 0 good, 1 a check failed, 2 wrong use, 3 a required check could not tell
+"""
+_RANK = """\
+Write what this process sees to DIR/rank-NNNNN.json. A launcher starts it once a rank;
+all of them join once through Horovod, in a child with a time limit.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if argv[:1] == ["rank"]:
+            return _rank(argv[1:])
+        return _validate(argv[1:] if argv[:1] == ["validate"] else argv)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, not {number}")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m env [validate]", description=_VALIDATE, epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = parser.add_argument
+    add(
+        "--ranks",
+        type=_at_least_one,
+        metavar="N",
+        help="ranks the training will have (default: the plan's, else the records', else 1)",
+    )
+    add("--stack", metavar="S", help="hold the machine against this stack of env/stacks.toml")
+    add(
+        "--lock",
+        type=Path,
+        metavar="FILE",
+        help="the lock (default: $CHEXNET_LOCK, the image's, else that of the host's stack)",
+    )
+    add("--plan", type=Path, metavar="FILE", help="the binding plan that the ranks should follow")
+    add("--records", type=Path, metavar="DIR", help="judge the rank records of this folder as well")
+    add(
+        "--device",
+        choices=("auto", "cpu", "gpu"),
+        default="auto",
+        help="what will compute; auto follows the stack, and a GPU stack without GPU fails",
+    )
+    add("--only", type=_names, default=[], metavar="ID,…", help="run these checks alone")
+    add("--skip", type=_names, default=[], metavar="ID,…", help="leave these checks out")
+    add("--fail-fast", action="store_true", help="stop after the first FAIL")
+    add(
+        "--json",
+        metavar="FILE",
+        help="write the report as JSON too; - prints it instead of the text",
+    )
+    add("--list", action="store_true", help="list the checks and stop")
+    add(
+        "--explain", metavar="ID", help="say what a check reads, how it judges and what to do; stop"
+    )
+    return parser  # fmt: skip
+
+
+def _validate(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    if args.list or args.explain:
+        print(_explain(args.explain) if args.explain else _list())
+        return 0
+    checks, skipped = select_checks(
+        only=args.only, skip=args.skip, launched=args.records is not None
+    )
+    _, lock = find_lock(lock=args.lock, stack=args.stack)
+    plan = load_plan(args.plan) if args.plan else None
+    ranks = load_records(args.records) if args.records else {}
+    evidence = Evidence(
+        facts=collect_static(checks),
+        num_ranks=args.ranks or (len(plan.ranks) if plan else count_ranks(ranks)),
+        ranks=ranks, lock=lock, plan=plan, device=args.device, stack_device=device_of(lock),
+    )  # fmt: skip
+    report = judge(evidence, checks=checks, skipped=skipped, fail_fast=args.fail_fast)
+    if args.json == "-":
+        sys.stdout.write(render_json(report))
+        return report.exit_code
+    if args.json:
+        _write(Path(args.json), render_json(report))
+    print_text(report, stream=sys.stdout)
+    return report.exit_code
+
+
+def _rank(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m env rank", description=_RANK)
+    add = parser.add_argument
+    add("--records", type=Path, required=True, metavar="DIR", help="a folder that all ranks share")
+    add("--lock", type=Path, metavar="FILE", help="the lock this rank should have before it")
+    add("--time-limit", type=float, default=IMPORT_TIMEOUT_S, metavar="SECONDS",
+        help="how long to wait for the other ranks (default %(default)g)")  # fmt: skip
+    args = parser.parse_args(argv)
+    try:
+        path, lock = find_lock(lock=args.lock, stack=None)
+        sha256 = Fact(lock.sha256 if lock else None, str(path))
+    except UserError as error:  # the other ranks wait for this one: report, do not stop
+        sha256 = Fact(None, str(args.lock), problem=error.found)
+    try:
+        record_rank(args.records, lock_sha256=sha256, timeout_s=args.time_limit)
+    except OSError as error:
+        fix = "name a folder that every host sees and may write to"
+        found = f"{args.records}: {error}"
+        raise UserError("a folder that a rank can write to", found=found, fix=fix) from error
+    return 0
+
+
+def _list() -> str:
+    checks = known_checks().values()
+    width = max(len(one.id) for one in checks)
+    return "\n".join(f"{one.id:<{width}}  {one.phase:<8}  {one.title}" for one in checks)
+
+
+def _explain(name: str) -> str:
+    one = find_check(name)
+    need = "must be able to tell" if one.required else "UNKNOWN does not stop a training"
+    return (
+        f"{one.id}: {one.title}\n\nphase:    {one.phase}; {need}\nreads:    {', '.join(one.reads)}"
+        f"\n\n{one.verdicts}\n\nUNKNOWN if a fact could not be read.\n\nfix:      {one.fix}"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_text(path, text)
+    except OSError as error:
+        fix = "give --json a file in a folder you may write to"
+        raise UserError("a place for the report", found=f"{path}: {error}", fix=fix) from error

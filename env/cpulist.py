@@ -1,0 +1,29 @@
+"""CPU lists as Linux writes them (``0-3,8``): to numbers and back. Nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def parse_cpu_list(text: str) -> list[int]:
+    """Return the CPU ids of a list such as ``"0-3,8"``, ascending.
+
+    Raises:
+        ValueError: the text is not such a list.
+    """
+    cpus: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return sorted(cpus)
+
+
+def render_cpu_list(cpus: Iterable[int]) -> str:
+    """Return CPU ids in Linux's short form, ``"none"`` where there are none."""
+    runs: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"

@@ -1,0 +1,119 @@
+"""Facts: what was observed, each value with its origin, and with the reason where it is missing.
+
+Knows how facts are held, asked for and kept in JSON (rank records are such files).
+Leaves observing to ``env.probes`` and judging to ``env.checks``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from env.atomic import write_text
+from env.errors import UserError
+
+SCHEMA_VERSION = 1
+
+
+class CannotTellError(Exception):
+    """A fact that a judgement needs could not be read: the check answers UNKNOWN."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One observation.
+
+    Attributes:
+        value: any JSON value; None where the thing was seen to be absent.
+        origin: where it was read: a file, a variable, a command line.
+        problem: why it could not be read; None where it could (then ``value`` counts).
+    """
+
+    value: Any
+    origin: str
+    problem: str | None = None
+
+
+class Facts(Mapping[str, Fact]):
+    """Facts by dotted key; the part before the first dot names the probe."""
+
+    def __init__(self, facts: Mapping[str, Fact] | None = None) -> None:
+        self._facts = dict(facts or {})
+
+    def __getitem__(self, key: str) -> Fact:
+        """Return a fact; one that nobody observed says so instead of raising."""
+        return self._facts.get(key) or Fact(None, key, problem="was not observed")
+
+    def __iter__(self):  # noqa: ANN204 - the base class says it
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __or__(self, other: Mapping[str, Fact]) -> Facts:
+        """Return these facts with others laid over them."""
+        return Facts({**self._facts, **dict(other)})
+
+    def value(self, key: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Return what was observed, None where it was seen to be absent.
+
+        Raises:
+            CannotTellError: the fact could not be read; the message says why and where.
+        """
+        fact = self[key]
+        if fact.problem is not None:
+            raise CannotTellError(f"{key}: {fact.problem} ({fact.origin})")
+        return fact.value
+
+
+def render_facts(facts: Mapping[str, Fact]) -> str:
+    """Return facts as JSON text."""
+    data = {key: asdict(facts[key]) for key in sorted(facts)}
+    return json.dumps({"schema_version": SCHEMA_VERSION, "facts": data}, indent=1) + "\n"
+
+
+def write_facts(path: Path, facts: Mapping[str, Fact]) -> None:
+    """Write facts so that a reader finds the whole file or none."""
+    write_text(path, render_facts(facts))
+
+
+def load_facts(path: Path) -> Facts:
+    """Read facts written by ``write_facts``.
+
+    Raises:
+        UserError: the file is missing or is not facts of this schema.
+    """
+    fix = "write it anew: python -m env rank --records DIR under the launcher"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema_version"] != SCHEMA_VERSION:
+            raise UserError(f"facts of schema_version {SCHEMA_VERSION}", found=str(path), fix=fix)
+        return Facts({key: Fact(**fact) for key, fact in data["facts"].items()})
+    except OSError as error:
+        raise UserError("a file of facts", found=f"{path}: {error.strerror}", fix=fix) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError("facts in JSON", found=f"{path}: {error!r}", fix=fix) from error
+
+
+def record_path(folder: Path, *, rank: int) -> Path:
+    """Return where a rank's record lies."""
+    return folder / f"rank-{rank:05d}.json"
+
+
+def load_records(folder: Path) -> dict[int, Facts]:
+    """Read every rank record of a folder, by rank; a folder without any gives none.
+
+    Raises:
+        UserError: the folder does not exist, or a record in it is bad.
+    """
+    if not folder.is_dir():
+        fix = "write them: python -m env rank --records DIR under the launcher"
+        raise UserError("a folder of rank records", found=f"{folder}: no such folder", fix=fix)
+    return {int(path.stem[5:]): load_facts(path) for path in _records(folder)}
+
+
+def _records(folder: Path) -> Iterable[Path]:
+    return sorted(path for path in folder.glob("rank-*.json") if path.stem[5:].isdigit())

@@ -1,0 +1,134 @@
+"""The host: name, system, cores, memory, limits of this process.
+
+Knows the files of /proc, /sys and /etc. Leaves control groups to ``env.probes.cgroup``
+and judging to the checks.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from env.cpulist import parse_cpu_list
+from env.facts import Fact
+from env.probes.cgroup import probe_cgroup
+from env.probes.reading import read_fact
+
+
+def probe_host(
+    root: Path = Path("/"),
+    *,
+    environ: Mapping[str, str] = os.environ,
+    statvfs: Callable[[str], Any] = os.statvfs,
+) -> dict[str, Fact]:
+    """Return the facts ``host.*``.
+
+    Args:
+        root: the folder in which /proc, /sys, /etc and /dev lie.
+        environ: the process's environment.
+        statvfs: asks a file system for its size (a parameter, since a test cannot
+            mount one everywhere).
+    """
+    status = root / "proc/self/status"
+    limits = root / "proc/self/limits"
+    meminfo = root / "proc/meminfo"
+    return {
+        "host.name": read_fact(root / "proc/sys/kernel/hostname"),
+        "host.boot_id": read_fact(root / "proc/sys/kernel/random/boot_id"),
+        "host.os": read_fact(root / "etc/os-release", parse=parse_os_release),
+        "host.uid": read_fact(status, parse=lambda text: int(_field(text, "Uid:").split()[1])),
+        "host.machine": Fact(platform.machine(), "uname"),
+        "host.container": _container(root, environ),
+        "host.cpu_flags": read_fact(root / "proc/cpuinfo", parse=_cpu_flags),
+        "host.cores": _cores(root),
+        "host.numa_nodes": _numa_nodes(root),
+        "host.affinity": read_fact(
+            status, parse=lambda text: parse_cpu_list(_field(text, "Cpus_allowed_list:"))
+        ),
+        "host.memory_total": read_fact(meminfo, parse=lambda text: _kib(text, "MemTotal:")),
+        "host.memory_available": read_fact(meminfo, parse=lambda text: _kib(text, "MemAvailable:")),
+        "host.open_files": read_fact(limits, parse=lambda text: _limit(text, "Max open files")),
+        "host.processes": read_fact(limits, parse=lambda text: _limit(text, "Max processes")),
+        "host.shm": _shared_memory(root / "dev/shm", statvfs),
+    } | probe_cgroup(root)
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Return ``ID`` and ``VERSION_ID`` of an os-release file, in small letters as keys."""
+    pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key.lower(): pairs.get(key, "").strip("\"'") for key in ("ID", "VERSION_ID")}
+
+
+def _field(text: str, name: str) -> str:
+    for line in text.splitlines():
+        if line.startswith(name):
+            return line[len(name) :].strip()
+    raise KeyError(name)
+
+
+def _kib(text: str, name: str) -> int:
+    return int(_field(text, name).split()[0]) * 1024
+
+
+def _limit(text: str, name: str) -> int | None:
+    """Return a soft limit, None where it is unlimited."""
+    soft = _field(text, name).split()[0]
+    return None if soft == "unlimited" else int(soft)
+
+
+def _cpu_flags(text: str) -> list[str]:
+    # x86 says "flags", Arm "Features".
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return sorted(value.split())
+    raise KeyError("flags")
+
+
+def _container(root: Path, environ: Mapping[str, str]) -> Fact:
+    for mark, kind in ((".singularity.d", "apptainer"), (".dockerenv", "docker"),
+                       ("run/.containerenv", "podman")):  # fmt: skip
+        if (root / mark).exists():
+            return Fact(kind, str(root / mark))
+    for variable in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
+        if environ.get(variable):
+            return Fact("apptainer", variable)
+    return Fact(None, str(root / ".singularity.d"))
+
+
+def _cores(root: Path) -> Fact:
+    """Return the physical cores: for each, the ids of its logical CPUs."""
+    folder = root / "sys/devices/system/cpu"
+    try:
+        files = list(folder.glob("cpu[0-9]*/topology/thread_siblings_list"))
+        cores = {tuple(parse_cpu_list(path.read_text(encoding="utf-8"))) for path in files}
+    except (OSError, ValueError) as error:
+        return Fact(None, str(folder), problem=str(error))
+    if not cores:
+        return Fact(None, str(folder), problem="no CPU topology there")
+    return Fact(sorted(list(core) for core in cores), str(folder))
+
+
+def _numa_nodes(root: Path) -> Fact:
+    """Return the CPU ids of each memory node; none where the kernel shows no nodes."""
+    folder = root / "sys/devices/system/node"
+    try:
+        nodes = {
+            path.parent.name[4:]: parse_cpu_list(path.read_text(encoding="utf-8"))
+            for path in folder.glob("node[0-9]*/cpulist")
+        }
+    except (OSError, ValueError) as error:
+        return Fact(None, str(folder), problem=str(error))
+    return Fact(nodes, str(folder))
+
+
+def _shared_memory(path: Path, statvfs: Callable[[str], Any]) -> Fact:
+    try:
+        size = statvfs(str(path))
+    except OSError as error:
+        return Fact(None, str(path), problem=error.strerror or repr(error))
+    sizes = {"total": size.f_blocks * size.f_frsize, "free": size.f_bavail * size.f_frsize}
+    return Fact(sizes, str(path))

@@ -1,0 +1,44 @@
+"""What a launcher told this process: its rank, the number of ranks, and its settings.
+
+Knows the variables of Open MPI, PMIx, PMI and Slurm. Leaves whether MPI agrees to
+``env.probes.frameworks``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from env.facts import Fact
+
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+LOCAL_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+# Settings that change what a rank does, and so must be the same in all of them.
+_SETTINGS = ("NCCL_", "HOROVOD_", "TF_", "OMP_", "KMP_")
+_OF_ONE_RANK = ("RANK", "CROSS_", "_SIZE", "HOSTNAME")
+
+
+def probe_launch(*, environ: Mapping[str, str] = os.environ) -> dict[str, Fact]:
+    """Return the facts ``launch.*``: numbers are None where no launcher gave them."""
+    settings = {
+        key: value
+        for key, value in sorted(environ.items())
+        if key.startswith(_SETTINGS) and not any(part in key for part in _OF_ONE_RANK)
+    }
+    return {
+        "launch.rank": _number(environ, RANK_VARIABLES),
+        "launch.size": _number(environ, SIZE_VARIABLES),
+        "launch.local_rank": _number(environ, LOCAL_VARIABLES),
+        "launch.settings": Fact(settings, "environment"),
+    }
+
+
+def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> Fact:
+    for name in names:
+        if name in environ:
+            try:
+                return Fact(int(environ[name]), name)
+            except ValueError:
+                return Fact(None, name, problem=f"not a number: {environ[name]!r}")
+    return Fact(None, "environment")
