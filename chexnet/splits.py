@@ -90,11 +90,11 @@ def _official_sides(films: Sequence[Film], *, source: Path, seed: int) -> dict[s
 
 def _patient_sides(films: Sequence[Film], *, seed: int) -> dict[str, set[str]]:
     patients = _shuffled_patients(films, seed=seed)
-    enough = len(patients) > len(PATIENT_SHARES)
+    total = len(patients)
     side_of: dict[str, str] = {}
     for side, share in PATIENT_SHARES.items():
-        num_patients = max(round(share * len(patients)), int(enough))
-        for _ in range(num_patients):
+        # At least one, where there are enough for all three sides.
+        for _ in range(max(round(share * total), int(total > len(PATIENT_SHARES)))):
             side_of[patients.pop()] = side
     sides: dict[str, set[str]] = {"train": set(), "validation": set(), "test": set()}
     for film in films:
