@@ -1,0 +1,254 @@
+"""The command line of the training program: ``python -m chexnet VERB``.
+
+Knows the verbs, their options, and how an error becomes a message and an exit code.
+Leaves the work to the modules. A launcher starts the same line on every rank; alone, it
+is one rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from chexnet import __version__
+from chexnet.config import DEFAULT_PRESET, KEYS, TrainConfig, list_presets, load_config
+from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
+
+# How many ranks there are and which this is, before Horovod is there to ask.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a verb and return the exit code of the program.
+
+    Args:
+        words: the command line without the program's name; the process's by default.
+    """
+    arguments = make_parser().parse_args(words)
+    try:
+        arguments.work(arguments)
+    except UserError as error:
+        return _fail(str(error), code=error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("stopped by ctrl-C", code=EXIT_FAILED)
+    except Exception:
+        import traceback
+
+        return _fail(traceback.format_exc().rstrip(), code=EXIT_FAILED)
+    return EXIT_GOOD
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m chexnet",
+        description="Train CheXNet on chest films, on one or many ranks.",
+        epilog="First make-sample-data or NIH's files, then prepare-data, train, evaluate. "
+        "Several ranks: mpirun -np 2 python -m chexnet train ...",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_train(verbs)
+    _add_evaluate(verbs)
+    _add_sample(verbs)
+    _add_prepare(verbs)
+    return parser
+
+
+def _add_train(verbs: argparse._SubParsersAction) -> None:
+    train = verbs.add_parser(
+        "train",
+        help="train a network on prepared data",
+        description="Train a network and leave a run folder: config.json, record.json, "
+        "metrics.jsonl, checkpoints/.",
+        epilog=f"presets (--set preset=NAME): {', '.join(list_presets())}; the default is "
+        f"{DEFAULT_PRESET}. keys: {', '.join(KEYS)}.",
+    )
+    train.add_argument("--data", type=Path, required=True, metavar="DIR", help="prepared data")
+    train.add_argument("--run", type=Path, required=True, metavar="DIR", help="the run folder")
+    train.add_argument(
+        "--resume", action="store_true", help="continue after the last complete epoch of --run"
+    )
+    train.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML or JSON file of keys and values"
+    )
+    train.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
+    )
+    train.add_argument(
+        "--environment", type=Path, metavar="FILE", help="validation report to keep with the run"
+    )
+    train.add_argument("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
+    train.set_defaults(work=_train)
+
+
+def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
+    evaluate = verbs.add_parser(
+        "evaluate",
+        help="score the best checkpoint of a run",
+        description="Score the checkpoint with the best validation AUROC and write "
+        "evaluation.json into the run folder.",
+    )
+    evaluate.add_argument("--run", type=Path, required=True, metavar="DIR", help="the run folder")
+    evaluate.add_argument(
+        "--split", default="test", metavar="NAME", help="train, validation or test (default)"
+    )
+    evaluate.add_argument(
+        "--data", type=Path, metavar="DIR", help="prepared data, if not the run's own"
+    )
+    evaluate.set_defaults(work=_evaluate)
+
+
+def _add_sample(verbs: argparse._SubParsersAction) -> None:
+    sample = verbs.add_parser(
+        "make-sample-data",
+        help="write made-up films in the layout of NIH's files",
+        description="Write made-up films with planted findings, in the layout of NIH's files.",
+    )
+    sample.add_argument("--output", type=Path, required=True, metavar="DIR")
+    sample.add_argument("--images", type=int, default=4000, metavar="N", help="default 4000")
+    sample.add_argument("--size", type=int, default=64, metavar="PX", help="default 64")
+    sample.add_argument("--seed", type=int, default=0, metavar="K", help="default 0")
+    sample.add_argument(
+        "--random-labels", action="store_true", help="labels that the films do not tell"
+    )
+    sample.set_defaults(work=_make_sample_data)
+
+
+def _add_prepare(verbs: argparse._SubParsersAction) -> None:
+    prepare = verbs.add_parser(
+        "prepare-data",
+        help="turn NIH's files into records",
+        description="Turn NIH's files (images/, Data_Entry_2017*.csv, lists) into record files.",
+    )
+    prepare.add_argument("--source", type=Path, required=True, metavar="DIR")
+    prepare.add_argument("--output", type=Path, required=True, metavar="DIR")
+    prepare.add_argument(
+        "--split", default="official", metavar="NAME", help="official (default) or patient"
+    )
+    prepare.add_argument("--size", type=int, default=256, metavar="PX", help="default 256")
+    prepare.add_argument("--format", default="encoded", metavar="NAME", help="encoded")
+    prepare.add_argument("--workers", type=int, metavar="N", help="default: a core each")
+    prepare.add_argument("--seed", type=int, default=0, metavar="K", help="of the patient split")
+    prepare.set_defaults(work=_prepare_data)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    config = _choose_config(arguments)
+    begun = time.perf_counter()
+    with _quiet_import():
+        from chexnet.train import train
+    train(
+        arguments.data,
+        folder=arguments.run,
+        config=config,
+        resume=arguments.resume,
+        environment=arguments.environment,
+        plan=arguments.plan,
+        command=tuple(sys.argv),
+        import_s=time.perf_counter() - begun,
+    )
+
+
+def _choose_config(arguments: argparse.Namespace) -> TrainConfig:
+    """Return the configuration; that of the run where --resume stands alone."""
+    from chexnet.run import CONFIG, load_run_config
+
+    given = arguments.config or arguments.set
+    if arguments.resume and not given and (arguments.run / CONFIG).exists():
+        return load_run_config(arguments.run)
+    return load_config(arguments.config, settings=arguments.set)
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from chexnet.run import load_run_config
+
+    load_run_config(arguments.run)  # before the seconds that TensorFlow takes to import
+    with _quiet_import():
+        from chexnet.evaluate import evaluate
+    evaluate(arguments.run, split=arguments.split, data=arguments.data)
+
+
+def _make_sample_data(arguments: argparse.Namespace) -> None:
+    from chexnet.synthetic import make_sample_data
+
+    make_sample_data(
+        arguments.output,
+        num_images=arguments.images,
+        size_px=arguments.size,
+        seed=arguments.seed,
+        random_labels=arguments.random_labels,
+    )
+
+
+def _prepare_data(arguments: argparse.Namespace) -> None:
+    with _quiet_import():
+        from chexnet.prepare import prepare_data
+    prepare_data(
+        arguments.source,
+        output=arguments.output,
+        split=arguments.split,
+        size_px=arguments.size,
+        format=arguments.format,
+        workers=arguments.workers,
+        seed=arguments.seed,
+    )
+
+
+@contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Hold back what TensorFlow writes to stderr while it is imported.
+
+    Its first notes come from C++ before any log level is read. They are shown after all
+    if the import fails, since they then say why.
+    """
+    with tempfile.TemporaryFile() as held:
+        sys.stderr.flush()
+        stderr = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(stderr, held.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _fail(message: str, *, code: int) -> int:
+    """Print why the program stops, once for all ranks, and return the exit code.
+
+    With several ranks the process ends here and at once: the launcher then ends the
+    others, which may be waiting for this one in an allreduce. Most errors are met by all
+    ranks; rank 0 tells them, and another rank speaks only if it is still there a moment
+    later, because rank 0 did not meet the error.
+    """
+    rank = _read_number(RANK_VARIABLES, default=0)
+    if _read_number(SIZE_VARIABLES, default=1) == 1:
+        print(message, file=sys.stderr)
+        return code
+    if rank:
+        time.sleep(2)
+        message = f"rank {rank}: {message}"
+    print(message, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _read_number(variables: Sequence[str], *, default: int) -> int:
+    values = (os.environ.get(name, "") for name in variables)
+    return next((int(value) for value in values if value.isdigit()), default)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

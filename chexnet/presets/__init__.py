@@ -1,0 +1,1 @@
+"""Training presets, one TOML file each; ``chexnet.config`` reads them."""

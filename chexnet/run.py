@@ -1,0 +1,242 @@
+"""The run folder: what a training leaves behind so that it can be understood and continued.
+
+Knows its files: config.json, environment.json, record.json, metrics.jsonl, checkpoints/.
+Only rank 0 writes them. Leaves checkpoints to ``checkpoint`` and what is measured to
+``train``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from chexnet.config import TrainConfig, find_differences, parse_config, render_config
+from chexnet.errors import UserError
+
+SCHEMA_VERSION = 1
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+RECORD = "record.json"
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+# What a launcher may put there before the training starts.
+ALLOWED_BEFORE = frozenset({ENVIRONMENT, "plan.json", "records"})
+PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "numpy")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What was run, on what, from what, and what came out.
+
+    Attributes:
+        status: ``running``, ``finished``, ``interrupted`` or ``failed``.
+        command: the words of the command line.
+        started: when, ISO 8601 in UTC; of the first start, if resumed.
+        ended: when it finished or stopped; None while it runs.
+        resumed_from: the epochs after which it was continued.
+        ranks: how many processes trained together.
+        hosts: names of their hosts, in the order of the ranks.
+        device: ``cpu`` or ``gpu``.
+        data: folder of the training data.
+        data_sha256: hash of its dataset.json, which names every record file's hash.
+        lock_sha256: hash of the image's lock ($CHEXNET_LOCK); None outside an image.
+        git_revision: of the program's checkout; None where there is none.
+        versions: of Python and the packages that compute.
+        horovod: what Horovod was built with.
+        startup_s: seconds to the first step, by part.
+        throughput: images_per_s over all ranks and seconds trained.
+        results: the final metrics.
+        error: why it stopped, where it did.
+    """
+
+    status: str
+    command: tuple[str, ...]
+    started: str
+    ranks: int
+    hosts: tuple[str, ...]
+    device: str
+    data: str
+    data_sha256: str
+    lock_sha256: str | None
+    git_revision: str | None
+    versions: Mapping[str, str]
+    horovod: Mapping[str, bool]
+    ended: str | None = None
+    resumed_from: tuple[int, ...] = ()
+    startup_s: Mapping[str, float] = field(default_factory=dict)
+    throughput: Mapping[str, float] = field(default_factory=dict)
+    results: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+def open_run(
+    folder: Path, *, config: TrainConfig, resume: bool, environment: Path | None = None
+) -> None:
+    """Make the run folder, or check that it may be continued with this configuration.
+
+    Args:
+        folder: the run folder.
+        config: what will be trained.
+        resume: continue what is there; an empty or missing folder is begun.
+        environment: the validation report, copied to ``environment.json``.
+
+    Raises:
+        UserError: the folder has content and ``resume`` is not given; or it is the
+            run of another configuration; or it cannot be written.
+    """
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    there = [name for name in there if name not in ALLOWED_BEFORE and not name.endswith(".log")]
+    if there and not resume:
+        raise UserError(
+            f"an empty or new run folder at {folder}",
+            found=f"{', '.join(there[:5])}",
+            fix="choose another --run, or continue that run with --resume",
+        )
+    if (folder / CONFIG).exists():
+        differences = find_differences(load_run_config(folder), config)
+        if differences:
+            raise UserError(
+                f"the configuration of the run in {folder}",
+                found=f"other values (that run's, and now) for {'; '.join(differences)}",
+                fix="give the same configuration (with --resume alone it is taken from the "
+                "run), or choose another --run",
+            )
+    elif there:
+        raise UserError(
+            f"a run to continue in {folder}",
+            found=f"no {CONFIG} beside {', '.join(there[:5])}",
+            fix="choose the folder of a run, or a new one",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / CONFIG, text=render_config(config))
+        if environment and environment.resolve() != (folder / ENVIRONMENT).resolve():
+            shutil.copyfile(environment, folder / ENVIRONMENT)
+    except OSError as error:
+        raise UserError(
+            f"a run folder that can be written at {folder}",
+            found=f"{error.filename}: {error.strerror}",
+            fix="choose another --run",
+        ) from error
+
+
+def load_run_config(folder: Path) -> TrainConfig:
+    """Read the configuration of a run.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    path = folder / CONFIG
+    try:
+        return parse_config(path.read_text(encoding="utf-8"), where=str(path))
+    except OSError as error:
+        raise UserError(
+            f"a run folder at {folder}",
+            found=f"{path}: {error.strerror}",
+            fix="give the --run of a training",
+        ) from error
+
+
+def load_record(folder: Path) -> RunRecord | None:
+    """Read the record of a run; None if there is none.
+
+    Raises:
+        UserError: it is not a record of this schema.
+    """
+    path = folder / RECORD
+    if not path.exists():
+        return None
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data.pop("schema_version") != SCHEMA_VERSION:
+            raise ValueError("another schema_version")
+        tuples = {key: tuple(data[key]) for key in ("command", "hosts", "resumed_from")}
+        return RunRecord(**data | tuples)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"a run record of schema_version {SCHEMA_VERSION}",
+            found=f"{path}: {error!r}",
+            fix="remove that file; the run can still be continued and evaluated",
+        ) from error
+
+
+def write_record(folder: Path, *, record: RunRecord) -> None:
+    """Write ``record.json``."""
+    values = {"schema_version": SCHEMA_VERSION} | asdict(record)
+    write_text(folder / RECORD, text=json.dumps(values, indent=1) + "\n")
+
+
+def append_metrics(folder: Path, *, values: Mapping[str, Any]) -> None:
+    """Add one object to ``metrics.jsonl``."""
+    with (folder / METRICS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"schema_version": SCHEMA_VERSION} | dict(values)) + "\n")
+
+
+def trim_metrics(folder: Path, *, last_step: int) -> None:
+    """Drop what was logged after ``last_step``: those steps are about to be done again.
+
+    A last line that a kill cut short is dropped too.
+    """
+    path = folder / METRICS
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= last_step:
+                kept.append(line)
+        except (ValueError, KeyError):
+            continue
+    write_text(path, text="".join(f"{line}\n" for line in kept))
+
+
+def write_text(path: Path, *, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def now() -> str:
+    """Return the time, ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def list_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that compute."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def hash_lock() -> str | None:
+    """Return the hash of the file that $CHEXNET_LOCK names; None without one."""
+    name = os.environ.get("CHEXNET_LOCK")
+    path = Path(name) if name else None
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path and path.is_file() else None
+
+
+def find_revision() -> str | None:
+    """Return the git revision of the program's checkout; None where there is none."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+            capture_output=True, text=True, timeout=5, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
