@@ -16,7 +16,7 @@ from env.binding import load_plan
 from env.checks.evidence import Evidence
 from env.checks.registry import find_check, known_checks
 from env.errors import UserError
-from env.facts import Fact, load_records
+from env.facts import Fact, load_facts, load_records, render_facts
 from env.probes.frameworks import IMPORT_TIMEOUT_S
 from env.probes.rank import record_rank
 from env.report import print_text, render_json
@@ -91,6 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--plan", type=Path, metavar="FILE", help="the binding plan that the ranks should follow")
     add("--records", type=Path, metavar="DIR", help="judge the rank records of this folder as well")
+    add("--save-facts", type=Path, metavar="FILE", help="keep what the static phase observed")
+    add("--facts", type=Path, metavar="FILE", help="judge facts kept so, instead of observing anew")
     add(
         "--device",
         choices=("auto", "cpu", "gpu"),
@@ -99,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--only", type=_names, default=[], metavar="ID,…", help="run these checks alone")
     add("--skip", type=_names, default=[], metavar="ID,…", help="leave these checks out")
+    add("--quiet-pass", action="store_true", help="print FAIL, UNKNOWN and WARN only, or nothing")
     add("--fail-fast", action="store_true", help="stop after the first FAIL")
     add(
         "--json",
@@ -123,8 +126,11 @@ def _validate(argv: list[str]) -> int:
     _, lock = find_lock(lock=args.lock, stack=args.stack)
     plan = load_plan(args.plan) if args.plan else None
     ranks = load_records(args.records) if args.records else {}
+    facts = load_facts(args.facts) if args.facts else collect_static(checks)
+    if args.save_facts:
+        _write(args.save_facts, render_facts(facts))
     evidence = Evidence(
-        facts=collect_static(checks),
+        facts=facts,
         num_ranks=args.ranks or (len(plan.ranks) if plan else count_ranks(ranks)),
         ranks=ranks, lock=lock, plan=plan, device=args.device, stack_device=device_of(lock),
     )  # fmt: skip
@@ -134,7 +140,7 @@ def _validate(argv: list[str]) -> int:
         return report.exit_code
     if args.json:
         _write(Path(args.json), render_json(report))
-    print_text(report, stream=sys.stdout)
+    print_text(report, stream=sys.stdout, only_bad=args.quiet_pass)
     return report.exit_code
 
 
@@ -179,5 +185,5 @@ def _write(path: Path, text: str) -> None:
     try:
         write_text(path, text)
     except OSError as error:
-        fix = "give --json a file in a folder you may write to"
-        raise UserError("a place for the report", found=f"{path}: {error}", fix=fix) from error
+        fix = "name a file in a folder you may write to"
+        raise UserError("a place to write to", found=f"{path}: {error}", fix=fix) from error

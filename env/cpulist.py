@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def parse_cpu_list(text: str) -> list[int]:
-    """Return the CPU ids of a list such as ``"0-3,8"``, ascending.
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Return the CPU ids of a list such as ``"0-3,8"``, ascending: ``(0, 1, 2, 3, 8)``.
 
     Raises:
         ValueError: the text is not such a list.
@@ -15,7 +15,7 @@ def parse_cpu_list(text: str) -> list[int]:
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
         cpus.update(range(int(first), int(last or first) + 1))
-    return sorted(cpus)
+    return tuple(sorted(cpus))
 
 
 def render_cpu_list(cpus: Iterable[int]) -> str:

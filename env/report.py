@@ -69,9 +69,17 @@ def render_text(report: Report) -> list[tuple[Status, str]]:
     return [*lines, (worst, _summary(report))]
 
 
-def print_text(report: Report, *, stream: TextIO) -> None:
-    """Print the report, in colour where rich is installed and the stream is a terminal."""
+def print_text(report: Report, *, stream: TextIO, only_bad: bool = False) -> None:
+    """Print the report, in colour where rich is installed and the stream is a terminal.
+
+    Args:
+        report: what to print.
+        stream: where to.
+        only_bad: print FAIL, UNKNOWN and WARN alone, and nothing where there is none.
+    """
     lines = render_text(report)
+    if only_bad:
+        lines = [(s, line) for s, line in lines if s.severity <= Status.WARN.severity]
     try:
         from rich.console import Console
         from rich.text import Text

@@ -1,7 +1,7 @@
 """The host: name, system, cores, memory, limits of this process.
 
-Knows the files of /proc, /sys and /etc. Leaves control groups to ``env.probes.cgroup``
-and judging to the checks.
+Knows the files of /proc, /sys and /etc. Leaves control groups to ``env.probes.cgroup``,
+physical cores to ``env.probes.topology`` and judging to the checks.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ def probe_host(
         "host.machine": Fact(platform.machine(), "uname"),
         "host.container": _container(root, environ),
         "host.cpu_flags": read_fact(root / "proc/cpuinfo", parse=_cpu_flags),
-        "host.cores": _cores(root),
         "host.numa_nodes": _numa_nodes(root),
         "host.affinity": read_fact(
-            status, parse=lambda text: parse_cpu_list(_field(text, "Cpus_allowed_list:"))
+            status, parse=lambda text: list(parse_cpu_list(_field(text, "Cpus_allowed_list:")))
         ),
         "host.memory_total": read_fact(meminfo, parse=lambda text: _kib(text, "MemTotal:")),
         "host.memory_available": read_fact(meminfo, parse=lambda text: _kib(text, "MemAvailable:")),
@@ -99,25 +98,12 @@ def _container(root: Path, environ: Mapping[str, str]) -> Fact:
     return Fact(None, str(root / ".singularity.d"))
 
 
-def _cores(root: Path) -> Fact:
-    """Return the physical cores: for each, the ids of its logical CPUs."""
-    folder = root / "sys/devices/system/cpu"
-    try:
-        files = list(folder.glob("cpu[0-9]*/topology/thread_siblings_list"))
-        cores = {tuple(parse_cpu_list(path.read_text(encoding="utf-8"))) for path in files}
-    except (OSError, ValueError) as error:
-        return Fact(None, str(folder), problem=str(error))
-    if not cores:
-        return Fact(None, str(folder), problem="no CPU topology there")
-    return Fact(sorted(list(core) for core in cores), str(folder))
-
-
 def _numa_nodes(root: Path) -> Fact:
     """Return the CPU ids of each memory node; none where the kernel shows no nodes."""
     folder = root / "sys/devices/system/node"
     try:
         nodes = {
-            path.parent.name[4:]: parse_cpu_list(path.read_text(encoding="utf-8"))
+            path.parent.name[4:]: list(parse_cpu_list(path.read_text(encoding="utf-8")))
             for path in folder.glob("node[0-9]*/cpulist")
         }
     except (OSError, ValueError) as error:

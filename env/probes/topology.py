@@ -9,24 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-
-def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Return the ids in a kernel CPU list.
-
-    Args:
-        text: e.g. ``"0-3,8"``, the form of ``Documentation/admin-guide/cputopology``.
-
-    Returns:
-        The ids in ascending order, e.g. ``(0, 1, 2, 3, 8)``.
-
-    Raises:
-        ValueError: the text is no CPU list.
-    """
-    ids: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        ids.update(range(int(first), int(last or first) + 1))
-    return tuple(sorted(ids))
+from env.cpulist import parse_cpu_list
 
 
 def probe_cores(
