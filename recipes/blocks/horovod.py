@@ -63,10 +63,15 @@ def load_command() -> str:
 
 def _removals(lock: Lock) -> tuple[str, ...]:
     """Return the lines that take out what only the build needed, pip itself last."""
-    groups = {package.name: package.groups for package in lock.python}
-    only_build = sorted(name for name in groups if "run" not in groups[name])
-    library = f"{VENV}/lib/python*/site-packages/horovod"
+    only_build = sorted(
+        package.name
+        for package in lock.python
+        if "build" in package.groups and "run" not in package.groups
+    )
+    library = f"{VENV}/lib/python*/site-packages"
     return (
-        f"find {library} -name '*.so' -exec strip --strip-unneeded {{}} +",
+        f"find {library}/horovod -name '*.so' -exec strip --strip-unneeded {{}} +",
+        # TensorFlow's headers: half of all files, and only a compiler reads them.
+        f"rm -rf {library}/tensorflow/include",
         f"pip uninstall -y {' '.join(only_build)} pip",
     )

@@ -1,0 +1,177 @@
+"""Long commands: run with their output in a log, progress shown, no orphans left.
+
+Knows how to show that something is happening, and how to stop it. Leaves which
+command to run to its callers.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from env.errors import EXIT_FAILED, UserError
+
+LAST_LINES = 20
+_PLAIN_EVERY_S = 30.0
+_POLL_S = 0.25
+_GRACE_S = 20.0
+_SPINNER = "|/-\\"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command line with what it is for.
+
+    Attributes:
+        title: said while it runs, e.g. ``"compile Horovod"``.
+        argv: the command line, as tokens.
+        cwd: the folder it runs in, None for the current one.
+        product: what it makes, and where that is moved to once it is whole.
+    """
+
+    title: str
+    argv: tuple[str, ...]
+    cwd: Path | None = None
+    product: tuple[Path, Path] | None = None
+
+    def __str__(self) -> str:
+        """Return what runs as a shell would take it."""
+        lines = [shlex.join(self.argv)]
+        if self.cwd:
+            lines.insert(0, shlex.join(("cd", str(self.cwd))))
+        if self.product:
+            lines.append(shlex.join(("mv", "-T", *map(str, self.product))))
+        return " && ".join(lines)
+
+
+def run_step(
+    step: Step, *, log: Path, env: Mapping[str, str] | None = None, stream: TextIO | None = None
+) -> float:
+    """Run one step, its output appended to a log, its progress shown.
+
+    Args:
+        step: what to run.
+        log: the file that gets everything it prints, and the line itself.
+        env: variables on top of this process's own.
+        stream: where progress goes, standard error by default.
+
+    Returns:
+        How long it took, in seconds.
+
+    Raises:
+        UserError: the program is not there, or it failed: the log is named and its last
+            lines are shown (exit code 1).
+    """
+    stream = stream or sys.stderr
+    started = time.monotonic()
+    with log.open("a", encoding="utf-8") as sink:
+        print(f"$ {step}", file=sink, flush=True)
+        begin = sink.tell()
+        try:
+            child = subprocess.Popen(
+                step.argv, cwd=step.cwd, env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise UserError(f"{step.argv[0]!r} to run", found=str(error.strerror),
+                            fix="install it", exit_code=EXIT_FAILED) from error  # fmt: skip
+        try:
+            _wait(child, step.title, log=log, stream=stream)
+        finally:
+            _stop(child)
+    if child.returncode:
+        raise UserError(
+            f"to {step.title}",
+            found=f"exit code {child.returncode}, after:\n{last_lines(log, begin=begin)}",
+            fix=f"see the whole log: {log}",
+            exit_code=EXIT_FAILED,
+        )
+    if step.product:
+        made, final = step.product
+        made.replace(final)
+    return time.monotonic() - started
+
+
+def last_lines(log: Path, *, begin: int = 0, count: int = LAST_LINES) -> str:
+    """Return the last lines of a log, of what was written after byte ``begin``."""
+    with log.open("rb") as source:
+        source.seek(max(begin, source.seek(0, os.SEEK_END) - 64 * 1024))
+        text = source.read().decode("utf-8", errors="replace")
+    return "\n".join(f"    {line}" for line in text.splitlines()[-count:])
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Turn SIGTERM into an exit that runs every ``finally`` on its way, as ctrl-C does."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(child: subprocess.Popen, title: str, *, log: Path, stream: TextIO) -> None:
+    """Wait for the child, saying how long it has been and what its log says last."""
+    started, told, turn = time.monotonic(), 0.0, 0
+    if not stream.isatty():
+        print(f"{title} …", file=stream, flush=True)
+    while True:
+        try:
+            child.wait(timeout=_POLL_S)
+            break
+        except subprocess.TimeoutExpired:
+            elapsed = time.monotonic() - started
+            if stream.isatty():
+                line = f"{_SPINNER[turn % 4]} {title}  {elapsed:.0f} s  {_tail(log)}"
+                print(f"\r\x1b[2K{line[: _columns(stream)]}", end="", file=stream, flush=True)
+                turn += 1
+            elif elapsed - told >= _PLAIN_EVERY_S:
+                told = elapsed
+                print(f"{title}: {elapsed:.0f} s  {_tail(log)}", file=stream, flush=True)
+    elapsed = time.monotonic() - started
+    clear = "\r\x1b[2K" if stream.isatty() else ""
+    outcome = "done" if child.returncode == 0 else "FAILED"
+    print(f"{clear}{title}: {outcome} in {elapsed:.0f} s", file=stream, flush=True)
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns - 1
+    except OSError:
+        return 79
+
+
+def _tail(log: Path) -> str:
+    return last_lines(log, count=1).strip()
+
+
+def _stop(child: subprocess.Popen) -> None:
+    """End the child and all it started; its session is its own, so no one else is hit."""
+    if child.poll() is not None:
+        return
+    for number, patience_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
+        try:
+            os.killpg(child.pid, number)
+            child.wait(timeout=patience_s)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    child.wait()

@@ -1,0 +1,277 @@
+"""The container engines: which there are, which is here, and their command lines.
+
+Knows every flag of every engine, and why it is there. Leaves what is built to
+``containers.build`` and running anything to ``containers.process``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from env.errors import UserError, unknown_name
+
+PROBE_TIMEOUT_S = 10
+HOST_CA_NAME = "host-ca.crt"
+_CAP_SYS_RESOURCE = 1 << 24  # linux/capability.h
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What an engine needs to know to build.
+
+    Attributes:
+        definition: the rendered text, as a file.
+        context: the folder that relative paths of the definition start from.
+        output: the file (or folder, for a sandbox) to make.
+        tag: the image's name in an engine's store.
+        labels: those only known now; Singularity has them in its definition.
+        lent: a folder that holds the host's CA bundle as ``host-ca.crt``, None to lend none.
+        sandbox: make a root folder rather than an image file (Singularity).
+    """
+
+    definition: Path
+    context: Path
+    output: Path
+    tag: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    lent: Path | None = None
+    sandbox: bool = False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A program that makes or enters images.
+
+    Attributes:
+        name: the program's name, which is also how the user chooses it.
+        format: the format of definition that it builds from.
+        install: how to get it.
+    """
+
+    name: str
+    format: str
+    install: str
+
+    def is_ready(self) -> bool:
+        """Return whether the program is here and works."""
+        return shutil.which(self.name) is not None
+
+    def build_commands(self, request: BuildRequest) -> list[list[str]]:
+        """Return the command lines that build an image into ``request.output``."""
+        raise NotImplementedError
+
+    def exec_command(
+        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
+    ) -> list[str]:
+        """Return the command line that runs a command inside an image."""
+        raise NotImplementedError
+
+
+class SingularityEngine(Engine):
+    """Apptainer and Singularity, which differ by their name."""
+
+    def build_commands(self, request: BuildRequest) -> list[list[str]]:
+        """Return one line; the definition's labels and paths are already in it."""
+        command = [self.name, "build"]
+        if needs_fakeroot():
+            command.append("--fakeroot")
+        if request.sandbox:
+            command.append("--sandbox")
+        if request.lent:
+            command += ["--bind", f"{request.lent}:/mnt:ro"]
+        return [[*command, str(request.output), str(request.definition)]]
+
+    def exec_command(
+        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
+    ) -> list[str]:
+        """Return an ``exec`` line.
+
+        The environment is kept (no ``--cleanenv``): a host's mpirun tells its ranks who
+        they are through OMPI_ and PMIX_ variables. The image itself overrides what
+        would do harm (PATH, PYTHONPATH, user site packages).
+        """
+        head = [self.name, "exec"]
+        if os.geteuid() == 0 and not has_capability(_CAP_SYS_RESOURCE):
+            # Root without its full set is refused: "Requesting capability set …".
+            head.append("--no-privs")
+        for source, target in binds:
+            head += ["--bind", f"{source}:{target or source}"]
+        return [*head, image, *command]
+
+
+class DockerEngine(Engine):
+    """Docker, whose daemon has to answer as well."""
+
+    def is_ready(self) -> bool:
+        """Return whether the program is here and its daemon answers within seconds."""
+        return shutil.which(self.name) is not None and _succeeds([self.name, "info"])
+
+    def build_commands(self, request: BuildRequest) -> list[list[str]]:
+        """Return the build, then the line that saves the stored image as an archive."""
+        build = [self.name, "build", *_docker_options(request), str(request.context)]
+        save = [self.name, "save", "--output", str(request.output), request.tag]
+        return [build, save]
+
+    def exec_command(
+        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
+    ) -> list[str]:
+        """Return a ``run`` line; ranks talk over the host's network and shared memory."""
+        head = [self.name, "run", "--rm", "--network", "host", "--ipc", "host"]
+        for source, target in binds:
+            head += ["--volume", f"{source}:{target or source}"]
+        return [*head, "--workdir", str(Path.cwd()) if binds else "/", image, *command]
+
+
+class PodmanEngine(DockerEngine):
+    """Podman: Docker's options, no daemon, and archives by the name of their format."""
+
+    def is_ready(self) -> bool:
+        """Return whether the program is here and can read its own store."""
+        return shutil.which(self.name) is not None and _succeeds([self.name, "info"])
+
+    def build_commands(self, request: BuildRequest) -> list[list[str]]:
+        """Return the build and the line that saves an OCI archive."""
+        options = [*_buildah_options(), *_docker_options(request)]
+        build = [self.name, "build", *options, str(request.context)]
+        save = [self.name, "save", "--format", "oci-archive", "--output", str(request.output)]
+        return [build, [*save, request.tag]]
+
+
+class BuildahEngine(Engine):
+    """Buildah, which builds and stores but is not for running things."""
+
+    def build_commands(self, request: BuildRequest) -> list[list[str]]:
+        """Return the build and the line that pushes it into an OCI archive."""
+        options = [*_buildah_options(), *_docker_options(request)]
+        build = [self.name, "bud", *options, str(request.context)]
+        push = [self.name, "push", request.tag, f"oci-archive:{request.output}:{request.tag}"]
+        return [build, push]
+
+    def exec_command(
+        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
+    ) -> list[str]:
+        """Refuse.
+
+        Raises:
+            UserError: always; the engines that can are named.
+        """
+        raise UserError("an engine that enters images", found="buildah, which only builds",
+                        fix="use docker or podman, or apptainer with a .sif file")  # fmt: skip
+
+
+_APPTAINER = "run env/bootstrap.sh, which brings it, or see apptainer.org"
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        SingularityEngine("apptainer", "singularity", _APPTAINER),
+        SingularityEngine("singularity", "singularity", _APPTAINER),
+        DockerEngine("docker", "docker", "install it and start its daemon: docs.docker.com"),
+        PodmanEngine("podman", "docker", "install it: apt-get install podman"),
+        BuildahEngine("buildah", "docker", "install it: apt-get install buildah"),
+    )
+}
+"""Every engine by name, in the order in which they are looked for."""
+
+
+def find_engine(*, format: str, name: str | None = None) -> Engine:
+    """Return the engine to use: the one chosen, or the first that is here and works.
+
+    Args:
+        format: the format of definition or image it must handle.
+        name: the user's choice.
+
+    Raises:
+        UserError: the name is unknown, the engine does not do this format, or it is not
+            here or does not answer.
+    """
+    able = [engine for engine in ENGINES.values() if engine.format == format]
+    if name is None:
+        chosen = next((engine for engine in able if engine.is_ready()), None)
+        if chosen is None:
+            raise UserError(
+                f"an engine for {format} images on PATH",
+                found=f"none of {', '.join(engine.name for engine in able)} that works",
+                fix=able[-1].install,
+            )
+        return chosen
+    if name not in ENGINES:
+        raise unknown_name("engine", name, known=ENGINES)
+    engine = ENGINES[name]
+    if engine not in able:
+        raise UserError(f"an engine for {format} images", found=f"{name!r}, for {engine.format}",
+                        fix=f"use one of: {', '.join(e.name for e in able)}")  # fmt: skip
+    if not engine.is_ready():
+        raise UserError(f"{name} on PATH, and answering", found="it is not", fix=engine.install)
+    return engine
+
+
+def exec_command(
+    image: Path | str,
+    command: Sequence[str],
+    *,
+    binds: Sequence[tuple[Path, Path | None]] = (),
+    engine: str | None = None,
+) -> list[str]:
+    """Return the command line that runs a command inside an image.
+
+    Args:
+        image: a .sif file or root folder, else the name of an image in Docker's form.
+        command: what runs inside.
+        binds: folders of the host with where the image sees them (None: the same path).
+        engine: which to use; by default the first here that enters such an image.
+
+    Raises:
+        UserError: the file is not there, or no engine is.
+    """
+    is_file = str(image).endswith((".sif", ".simg")) or Path(image).is_dir()
+    if is_file and not Path(image).exists():
+        raise UserError("an image", found=f"no file {image}", fix="build it: invoke build-image")
+    chosen = find_engine(format="singularity" if is_file else "docker", name=engine)
+    return chosen.exec_command(str(image), command=command, binds=binds)
+
+
+def needs_fakeroot() -> bool:
+    """Return whether Apptainer must build in a user namespace: not root, or half a root."""
+    return os.geteuid() != 0 or not has_capability(_CAP_SYS_RESOURCE)
+
+
+def has_capability(bit: int, *, status: Path = Path("/proc/self/status")) -> bool:
+    """Return whether this process may use a capability, as its effective set says."""
+    for line in status.read_text(encoding="ascii").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) & bit)
+    return False
+
+
+def _docker_options(request: BuildRequest) -> list[str]:
+    options = ["--file", str(request.definition), "--tag", request.tag]
+    for name, value in sorted(request.labels.items()):
+        options += ["--label", f"{name}={value}"]
+    if request.lent:
+        options += ["--secret", f"id=host-ca,src={request.lent / HOST_CA_NAME}"]
+    return options
+
+
+def _buildah_options() -> list[str]:
+    """Return what lets Buildah work without the rights to make namespaces.
+
+    ``--layers`` keeps each step, so that a second build starts where something changed;
+    Docker's format, since OCI's has no health check.
+    """
+    return ["--isolation=chroot", "--network=host", "--layers", "--format=docker"]
+
+
+def _succeeds(command: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, timeout=PROBE_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
