@@ -1,0 +1,112 @@
+"""The building blocks: what each does in the first stage and what reaches the second."""
+
+import re
+
+import hpccm
+import pytest
+from hpccm.common import container_type
+
+from env.lock import Lock, PythonPackage
+from recipes import layout
+from recipes.blocks.horovod import Horovod
+from recipes.blocks.project import Project
+from recipes.blocks.system import SystemPackages
+from recipes.blocks.tensorflow import TensorFlow
+
+DIGEST = "ab" * 32
+LOCK = Lock(
+    stack="tiny",
+    stack_sha256="0" * 64,
+    components={"horovod": "9.8.7", "tensorflow": "6.5"},
+    base={"image": "example.org/base:1"},
+    sources={"horovod-9.8.7.tar.gz": DIGEST},
+    edits={"path": "env/edits/h.toml", "sha256": "1" * 64},
+    flags={"HOROVOD_WITH_MPI": "1", "CMAKE_X": "a"},
+    system={"build": ("g++", "make"), "run": ("openmpi-bin", "python3")},
+    python=(
+        PythonPackage("cmake", "3", ("c" * 64,), ("build",)),
+        PythonPackage("packaging", "1", ("d" * 64,), ("build", "run")),
+        PythonPackage("tensorflow-x", "6.5", ("e" * 64,), ("run",)),
+        PythonPackage("pytest", "9", ("f" * 64,), ("develop",)),
+    ),
+)
+
+
+@pytest.fixture(params=["docker", "singularity"])
+def format(request, monkeypatch):
+    kinds = {"docker": container_type.DOCKER, "singularity": container_type.SINGULARITY}
+    monkeypatch.setattr(hpccm.config, "g_ctype", kinds[request.param])
+    monkeypatch.setattr(hpccm.config, "g_singularity_version", hpccm.config.Version("3.2"))
+    return request.param
+
+
+def test_system_packages_of_the_two_stages_differ_and_nothing_else_stays(format):
+    block = SystemPackages(build=["make", "g++"], run=["openmpi-bin"])
+    for text, names in ((str(block), "g++ make"), (block.runtime(), "openmpi-bin")):
+        assert f"apt-get install -y --no-install-recommends {names}" in text
+        assert "apt-get clean" in text
+        # One step: what a later layer removes still lies in the one below.
+        assert text.count("RUN " if format == "docker" else "%post") == 1
+    assert "opal_wrapper" in block.runtime()
+
+
+def test_tensorflow_installs_the_lock_by_hash_and_its_runtime_is_the_environment(format):
+    block = TensorFlow(lock=LOCK)
+    install = next(line for line in str(block).splitlines() if "pip install" in line)
+    for option in ("--require-hashes", "--no-cache-dir", "--only-binary=:all:"):
+        assert option in install
+    assert f"containers/tiny/stack.lock.json {layout.BUILD}/containers/tiny" in str(block)
+    copied = {
+        "docker": f"COPY --from=build {layout.VENV} {layout.VENV}",
+        "singularity": f"%files from build\n    {layout.VENV} {layout.VENV}",
+    }
+    assert copied[format] in block.runtime(_from="build")
+
+
+def test_horovod_is_checked_edited_and_compiled_in_that_order(format):
+    text = str(Horovod(lock=LOCK))
+    order = [
+        f"horovod==9.8.7 --hash=sha256:{DIGEST}",
+        "--require-hashes -r source.txt",
+        f"echo '{DIGEST}  horovod-9.8.7.tar.gz' | sha256sum -c -",
+        "env.source_edits --rules env/edits/h.toml --source horovod-9.8.7",
+        "CMAKE_X=a HOROVOD_WITH_MPI=1 pip install --no-cache-dir --no-deps --no-build-isolation",
+        "pip uninstall -y cmake pip",
+    ]
+    places = [text.find(part) for part in order]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_horovods_runtime_is_the_proof_that_it_loads(format):
+    runtime = Horovod(lock=LOCK).runtime(_from="build")
+    assert "import tensorflow, horovod, horovod.tensorflow" in runtime
+    assert "COPY" not in runtime
+    assert "%files" not in runtime
+
+
+def test_the_host_ca_is_a_mount_and_no_step_copies_it(format):
+    for block in (TensorFlow(lock=LOCK), Horovod(lock=LOCK)):
+        text = str(block)
+        assert f"if [ -s {layout.HOST_CA} ]" in text
+        assert ("--mount=type=secret,id=host-ca" in text) == (format == "docker")
+        assert not re.search(rf"(COPY|ADD|cp|mv) .*{layout.HOST_CA}", text)
+
+
+def test_the_project_block_gives_a_health_check_labels_and_settings(format):
+    text = str(Project(lock=LOCK))
+    assert "search_root: /opt/chexnet/project" in text
+    assert LOCK.sha256 in text
+    assert "PYTHONNOUSERSITE=1" in text
+    health = {"docker": "HEALTHCHECK ", "singularity": "%test\n"}
+    assert health[format] in text
+    assert "org.opencontainers.image.title" in text
+    for part in layout.PROJECT_PARTS:
+        assert f"{part} {layout.PROJECT}/{part}" in text
+    assert "runs" not in layout.PROJECT_PARTS
+    assert "tests" not in layout.PROJECT_PARTS
+
+
+def test_what_is_installed_to_build_and_not_to_run_is_removed_and_no_more(format):
+    line = next(li for li in str(Horovod(lock=LOCK)).splitlines() if "uninstall" in li)
+    assert line.split("-y")[1].split() == ["cmake", "pip"]

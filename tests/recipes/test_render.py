@@ -1,0 +1,148 @@
+"""Rendering: the committed text, purity, HPCCM's state and warnings."""
+
+import logging
+
+import hpccm
+import pytest
+from hpccm.common import container_type
+from packaging.version import Version
+
+from env.errors import UserError
+from env.lock import load_lock, lock_path
+from env.stack import PROJECT, load_stack, load_stacks
+from recipes import render
+from recipes.render import FILE_NAMES, FORMATS, IMAGE_STACKS, render_definition
+
+CPU = load_stack("cpu")
+
+
+def state():
+    return {name: value for name, value in vars(hpccm.config).items() if name.startswith("g_")}
+
+
+@pytest.mark.parametrize("stack", IMAGE_STACKS)
+@pytest.mark.parametrize("format", FILE_NAMES)
+def test_the_committed_definition_is_what_the_recipe_renders(stack, format):
+    committed = (PROJECT / "containers" / stack / FILE_NAMES[format]).read_text(encoding="utf-8")
+    assert committed == render_definition(load_stack(stack), format=format), (
+        "render it anew: python -c 'from recipes.render import write_definitions as w; w()'"
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("other", FORMATS)
+def test_rendering_is_pure_whatever_was_rendered_before(format, other):
+    first = render_definition(CPU, format=format)
+    render_definition(load_stack("cpu13"), format=other)
+    assert render_definition(CPU, format=format) == first
+
+
+def test_no_state_of_hpccm_matters_or_changes(monkeypatch):
+    expected = render_definition(CPU, format="singularity")
+    monkeypatch.setattr(hpccm.config, "g_ctype", container_type.BASH)
+    monkeypatch.setattr(hpccm.config, "g_singularity_version", Version("2.6"))
+    monkeypatch.setattr(hpccm.config, "g_wd", "/nowhere")
+    monkeypatch.setattr(hpccm.config, "g_linux_distro", 99)
+    before = state()
+    assert render_definition(CPU, format="singularity") == expected
+    assert state() == before
+
+
+def test_the_state_is_restored_after_an_error(monkeypatch):
+    def fail(*_args, **_kwargs):
+        hpccm.config.g_ctype = container_type.BASH
+        raise ValueError("no recipe")
+
+    monkeypatch.setattr(render, "make_stages", fail)
+    before, filters = state(), list(logging.getLogger().filters)
+    with pytest.raises(ValueError, match="no recipe"):
+        render_definition(CPU, format="docker")
+    assert state() == before
+    assert logging.getLogger().filters == filters
+
+
+def test_a_warning_of_hpccm_is_an_error(monkeypatch):
+    def warn(*_args, **_kwargs):
+        # A distribution it does not know is what HPCCM itself warns of here.
+        hpccm.primitives.baseimage(image="debian:something")
+
+    monkeypatch.setattr(render, "make_stages", warn)
+    with pytest.raises(RuntimeError, match="Unable to determine the Linux distribution"):
+        render_definition(CPU, format="docker")
+
+
+def test_an_unknown_format_lists_the_known_ones():
+    with pytest.raises(UserError) as caught:
+        render_definition(CPU, format="oci")
+    assert caught.value.exit_code == 2
+    assert "docker, singularity" in str(caught.value)
+
+
+def test_a_stack_without_a_lock_says_how_to_make_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(render, "lock_path", lambda stack: tmp_path / f"{stack}.json")
+    with pytest.raises(UserError, match="invoke lock"):
+        render_definition(CPU, format="docker")
+
+
+def test_the_second_stage_compiles_nothing():
+    text = render_definition(CPU, format="docker")
+    first, second = text.split("FROM ")[1:]
+    lock = load_lock(lock_path("cpu"))
+    assert "pip install" in first
+    assert "g++" in first
+    for compiler in ("g++", "gcc", "make", "pip install", "-dev "):
+        assert compiler not in second
+    assert all(name in second for name in lock.system["run"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_local_base_takes_the_place_of_the_registry(format):
+    image = CPU.base.image
+    text = render_definition(CPU, format=format, local_base="/cache/root.tar")
+    assert image not in text
+    assert image in render_definition(CPU, format=format)
+    expected = {
+        "singularity": "BootStrap: localimage\nFrom: /cache/root.tar\n",
+        "docker": "ADD /cache/root.tar /\n",
+    }
+    assert text.count(expected[format]) == 2
+
+
+def test_a_finished_first_stage_is_taken_as_it_is():
+    text = render_definition(CPU, format="singularity", local_base="/b", build_stage="/cache/s")
+    assert "From: /cache/s\nStage: build\n" in text
+    assert "pip install" not in text
+    assert "%files from build" in text
+    whole = render_definition(CPU, format="singularity", local_base="/b")
+    last = whole.index("Stage: run")
+    assert text[text.index("Stage: run") :] == whole[last:]
+
+
+def test_another_stack_renders_too():
+    text = render_definition(load_stack("cpu13"), format="docker")
+    assert load_stack("cpu13").base.image in text
+    assert "libopenmpi40" in text
+
+
+def test_recipes_hold_no_version_of_the_catalogue():
+    chosen = {
+        version
+        for stack in load_stacks().values()
+        for version in stack.components.values()
+        if version.count(".")
+    }
+    for path in (PROJECT / "recipes").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not [version for version in chosen if f'"{version}"' in text], path
+
+
+def test_definitions_are_written_where_they_are_committed(tmp_path):
+    (tmp_path / "containers" / "cpu").mkdir(parents=True)
+    written = render.write_definitions(root=tmp_path)
+    assert sorted(path.name for path in written) == ["Dockerfile", "Singularity.def"]
+    for path in written:
+        committed = PROJECT / path.relative_to(tmp_path)
+        assert path.read_bytes() == committed.read_bytes()
+    assert sorted(tmp_path.rglob("*")) == sorted(
+        [*written, written[0].parent, tmp_path / "containers"]
+    )
