@@ -121,8 +121,9 @@ def _place_films(num_images: int, *, rng: random.Random) -> list[_Place]:
     patient = 0
     while len(places) < num_images:
         patient += 1
-        num_films = min(rng.randint(1, MOST_FILMS_OF_A_PATIENT), num_images - len(places))
-        places.extend(_Place(len(places) + nth, patient, nth) for nth in range(num_films))
+        first = len(places)
+        num_films = min(rng.randint(1, MOST_FILMS_OF_A_PATIENT), num_images - first)
+        places.extend(_Place(first + nth, patient, nth) for nth in range(num_films))
     return places
 
 
