@@ -1,0 +1,51 @@
+# shellcheck shell=bash
+# Distribution packages: those the lock names, and the host's own tools.
+
+# What a host needs beyond its stack: to build images and to run the tests.
+HOST_TOOLS=(
+  buildah crun fuse-overlayfs mmdebstrap squashfs-tools squashfuse uidmap patchelf
+  containernetworking-plugins libseccomp2 libsqlite3-0 debian-archive-keyring git shellcheck
+)
+
+# The names under "system" in the lock. Read without Python, which may be missing still.
+wanted_packages() {
+  sed -n '/^ "system": {/,/^ }/s/^   "\([^"]*\)",\{0,1\}$/\1/p' "$LOCK"
+  printf '%s\n' "${HOST_TOOLS[@]}"
+}
+
+# One line for each wanted package that is installed: "NAME VERSION".
+package_state() {
+  local names
+  mapfile -t names < <(wanted_packages | sort -u)
+  # hwloc is hwloc-nox with a display: either will do.
+  dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\n' "${names[@]}" hwloc 2>/dev/null |
+    sed -n 's/^installed //p' | sort -u
+}
+
+missing_packages() {
+  local there
+  there=$(package_state | cut -d' ' -f1)
+  if grep -qx hwloc <<<"$there"; then there+=$'\nhwloc-nox'; fi
+  wanted_packages | sort -u | grep -vxF -f <(echo "$there") || true
+}
+
+ensure_system_packages() {
+  local missing
+  mapfile -t missing < <(missing_packages)
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  if ! can_be_root; then
+    fail 1 "these system packages: ${missing[*]}" \
+      "they are missing, and there is neither root nor sudo here" \
+      "ask an administrator for: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  MISSING=("${missing[@]}")
+  run_logged "$HOME_DIR/logs/system.log" install_packages "${#missing[@]} system packages by apt"
+}
+
+install_packages() {
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=2)
+  # An interrupted run leaves dpkg half way; this ends what it began.
+  as_root dpkg --configure -a
+  as_root "${apt[@]}" update
+  as_root "${apt[@]}" install -y --no-install-recommends "${MISSING[@]}"
+}
