@@ -1,0 +1,297 @@
+"""Building: what is decided, what is run, and that nothing half-made is left.
+
+Stub engines stand for the real ones; tests/containers/test_image.py builds in earnest.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from containers import base, build
+from containers.build import build_image, render_result
+from env.errors import UserError
+from env.lock import load_lock, lock_path
+from env.stack import PROJECT, load_stack
+from recipes.layout import PROJECT_PARTS, build_sources
+
+CPU = load_stack("cpu")
+# Writes its definition into the image (or the sandbox), so that a test can look at it.
+APPTAINER = """#!/bin/sh
+echo "engine says: $*"
+for last; do :; done
+for word; do case $word in --sandbox) sandbox=1;; esac; done
+while [ $# -gt 2 ]; do shift; done
+if [ -n "$sandbox" ]; then mkdir "$1"; cp "$last" "$1/made-by"; else cp "$last" "$1"; fi
+"""
+FAILS = """#!/bin/sh
+while [ $# -gt 2 ]; do shift; done
+echo half > "$1"
+i=0; while [ $i -lt 50 ]; do echo "line $i"; i=$((i + 1)); done
+echo "the compiler is on fire" >&2
+exit 7
+"""
+SLEEPS = """#!/bin/sh
+while [ $# -gt 2 ]; do shift; done
+echo half > "$1"
+sleep 60 & echo $! > "$STUB_PID"; wait
+"""
+MMDEBSTRAP = """#!/bin/sh
+for last; do :; done
+mkdir -p base.$$/etc && tar -C base.$$ -cf "$last" . && rm -r base.$$
+"""
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """Put programs in front of everything on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def put(name, text):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+    put("apptainer", APPTAINER)
+    put("mmdebstrap", MMDEBSTRAP)
+    return put
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, stub):
+    """Work in an empty folder, with a small project, an own cache and no registry."""
+    monkeypatch.setattr(base, "registry_answers", lambda _image: False)
+    monkeypatch.setenv("CHEXNET_HOME", str(tmp_path / "home"))
+    root = tmp_path / "project"
+    for name in build_sources(load_lock(lock_path("cpu"))):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT / name, root / name)
+    for part in PROJECT_PARTS:
+        if "." in part or part.isupper():
+            (root / part).write_text(part)
+        else:
+            (root / part).mkdir(exist_ok=True)
+            (root / part / "file.py").write_text(part)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return root
+
+
+def make(root, **kwargs):
+    return build_image(CPU, **{"format": "singularity", "root": root} | kwargs)
+
+
+def cache():
+    return Path(os.environ["CHEXNET_HOME"]) / "cache" / "images"
+
+
+def left():
+    return sorted(path.name for path in Path.cwd().iterdir())
+
+
+def test_a_build_makes_the_image_and_says_what_it_took(place, capsys):
+    result = make(place)
+    text = Path("chexnet-cpu.sif").read_text()
+    assert result.output == str(Path("chexnet-cpu.sif").absolute())
+    assert result.size_bytes == len(text)
+    assert set(result.seconds) >= {"compile the first stage", "build the image", "all"}
+    assert "chexnet-cpu.sif: 0 MiB in " in capsys.readouterr().out
+    assert json.loads(render_result(result))["base"] == "local"
+    assert "engine says: build" in Path(result.log).read_text()
+    assert list((cache() / "work").iterdir()) == []
+
+
+def test_the_definition_that_is_built_has_the_labels_of_this_build(place, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    make(place)
+    last = Path("chexnet-cpu.sif").read_text().rpartition("%labels\n")[2]
+    assert "org.opencontainers.image.created 1970-01-02T00:00:00Z" in last
+    assert "org.opencontainers.image.revision unknown" in last
+    assert "org.opencontainers.image.source unknown" in last
+
+
+def test_the_first_stage_is_kept_and_used_again_while_nothing_it_reads_changes(place):
+    first = make(place)
+    again = make(place, force=True)
+    assert "compile the first stage" in first.seconds
+    assert "compile the first stage" not in again.seconds
+    (place / "tasks.py").write_text("changed")
+    assert "compile the first stage" not in make(place, force=True).seconds
+    (stage,) = (path for path in (cache() / "stages").iterdir() if path.is_dir())
+    assert f"From: {stage}\nStage: build" in Path("chexnet-cpu.sif").read_text()
+
+
+@pytest.mark.parametrize("name", build_sources(load_lock(lock_path("cpu"))))
+def test_every_file_the_first_stage_reads_is_in_its_key(place, name):
+    make(place)
+    with (place / name).open("a") as source:
+        source.write("\n")
+    assert "compile the first stage" in make(place, force=True).seconds
+
+
+def test_a_changed_recipe_is_in_the_key_too(place, monkeypatch):
+    make(place)
+    render = build.render_build_stage
+    monkeypatch.setattr(build, "render_build_stage", lambda *a, **k: render(*a, **k) + "# new\n")
+    assert "compile the first stage" in make(place, force=True).seconds
+
+
+def test_a_failed_build_leaves_its_log_alone_and_shows_its_end(place, stub):
+    stub("apptainer", FAILS)
+    with pytest.raises(UserError) as caught:
+        make(place)
+    assert caught.value.exit_code == 1
+    message = str(caught.value)
+    assert "the compiler is on fire" in message
+    assert "line 49" in message
+    assert "line 29" not in message
+    assert str(Path("chexnet-cpu.sif.log").absolute()) in message
+    assert "line 0" in Path("chexnet-cpu.sif.log").read_text()
+    assert left() == ["chexnet-cpu.sif.log"]
+    assert list((cache() / "work").iterdir()) == []
+    assert not list(cache().glob("stages/*"))
+
+
+def test_a_failed_rebuild_leaves_the_old_image(place, stub):
+    make(place)
+    before = Path("chexnet-cpu.sif").read_bytes()
+    stub("apptainer", FAILS)
+    with pytest.raises(UserError):
+        make(place, force=True)
+    assert Path("chexnet-cpu.sif").read_bytes() == before
+
+
+def test_an_image_is_not_overwritten_unasked(place):
+    Path("chexnet-cpu.sif").write_text("precious")
+    with pytest.raises(UserError, match="--force") as caught:
+        make(place)
+    assert caught.value.exit_code == 2
+    assert Path("chexnet-cpu.sif").read_text() == "precious"
+    make(place, force=True)
+    assert Path("chexnet-cpu.sif").read_text() != "precious"
+
+
+def test_a_dry_run_prints_the_lines_and_runs_none(place, stub, capsys):
+    stub("apptainer", "#!/bin/sh\ntouch ran\n")
+    stub("mmdebstrap", "#!/bin/sh\ntouch ran\n")
+    assert make(place, dry_run=True) is None
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert [line.split()[0] for line in lines] == ["mmdebstrap", "sh", "cd", "cd"]
+    assert "apptainer build" in lines[2]
+    assert "--sandbox" in lines[2]
+    assert lines[3].endswith(f"{Path.cwd()}/chexnet-cpu.sif")
+    assert "a local base, made by mmdebstrap" in captured.err
+    assert left() == []
+    assert not cache().exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "known"),
+    [
+        ({"format": "oci"}, "docker, singularity"),
+        ({"engine": "rkt"}, "apptainer, buildah, docker, podman, singularity"),
+        ({"base": "cloud"}, "auto, local, registry"),
+        ({"output": Path("no/such/folder/x.sif")}, "make it first"),
+        ({"output": Path()}, "name a file"),
+    ],
+)
+def test_wrong_use_is_refused_with_what_is_known(place, wrong, known):
+    with pytest.raises(UserError) as caught:
+        make(place, **wrong)
+    assert caught.value.exit_code == 2
+    assert known in str(caught.value)
+    assert left() == []
+
+
+def test_a_lock_of_another_catalogue_is_refused(place, monkeypatch):
+    other = load_stack("cpu13")
+    monkeypatch.setattr(build, "lock_path", lambda _name: lock_path("cpu"))
+    with pytest.raises(UserError, match="invoke lock --stack cpu13"):
+        build_image(other, format="singularity", root=place)
+
+
+@pytest.mark.parametrize(
+    ("choice", "answers", "expected"),
+    [
+        ("auto", True, "registry"),
+        ("auto", False, "local"),
+        ("registry", False, "registry"),
+        ("local", True, "local"),
+    ],
+)
+def test_the_base_is_the_registrys_where_one_answers(
+    place, monkeypatch, choice, answers, expected, capsys
+):
+    monkeypatch.setattr(base, "registry_answers", lambda _image: answers)
+    assert make(place, base=choice).base == expected
+    said = {"registry": CPU.base.image, "local": "made by mmdebstrap"}
+    assert said[expected] in capsys.readouterr().err
+    bootstrap = {"registry": "BootStrap: docker", "local": "BootStrap: localimage"}
+    run_stage = Path("chexnet-cpu.sif").read_text().rpartition("Stage: run")[0]
+    assert run_stage.rstrip().splitlines()[-2].strip() == bootstrap[expected]
+
+
+def test_docker_gets_the_base_in_its_context_and_the_ca_as_a_secret(
+    place, stub, tmp_path, monkeypatch
+):
+    stub(
+        "buildah",
+        """#!/bin/sh
+        if [ "$1" = bud ]; then
+            for last; do :; done
+            ls "$last" && grep ADD ../Dockerfile && grep -c . ../lent/host-ca.crt
+        else echo archive > "$(echo "$3" | cut -d: -f2)"; fi
+        """,
+    )
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("one\ntwo\nthree\n")
+    monkeypatch.setenv("PIP_CERT", str(bundle))
+    result = make(place, format="docker", engine="buildah")
+    log = Path(result.log).read_text()
+    assert Path("chexnet-cpu.tar").read_text() == "archive\n"
+    (tar,) = cache().glob("bases/*.tar")
+    assert f"ADD {tar.name} /" in log
+    assert f"\n{tar.name}\n" in log
+    assert "\n3\n" in log
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from containers import base
+from containers.build import build_image
+from env.stack import load_stack
+base.registry_answers = lambda _image: False
+build_image(load_stack("cpu"), format="singularity", root=Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_cleans_up_and_stops_what_it_started(place, stub, tmp_path, number):
+    stub("apptainer", SLEEPS)
+    pid_file = tmp_path / "pid"
+    environment = os.environ | {"PYTHONPATH": str(PROJECT), "STUB_PID": str(pid_file)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(place)], env=environment, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text().strip()):
+        assert time.monotonic() < deadline
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.send_signal(number)
+    assert child.wait(timeout=60) == 128 + number
+    while Path("/proc", pid_file.read_text().strip()).exists():
+        assert time.monotonic() < deadline + 60
+        time.sleep(0.05)
+    assert left() == ["chexnet-cpu.sif.log"]
+    assert list((cache() / "work").iterdir()) == []
