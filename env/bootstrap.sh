@@ -2,11 +2,12 @@
 # Sets a bare Debian 12 or 13 up once, then runs a command in the environment.
 #
 # Knows the order of the steps and what "nothing to do" means. Each step lives in
-# env/bootstrap/: common.sh (telling, logs, stamps), system.sh (distribution
+# env/bootstrap/: common.sh (telling, logs, root), system.sh (distribution
 # packages), python.sh (virtual environment, Horovod), apptainer.sh. Versions are not
 # written here: they come from the lock of the host's stack.
 set -euo pipefail
-umask 022
+CALLERS_UMASK=$(umask)
+umask 022 # what is set up here is for every user of the machine
 
 PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly PROJECT
@@ -113,7 +114,7 @@ is_ready() {
 }
 
 set_up() {
-  mkdir -p "$HOME_DIR"/{stamps,logs,ready,cache,build} 2>/dev/null ||
+  mkdir -p "$HOME_DIR"/{logs,ready,cache,build} 2>/dev/null ||
     fail 1 "a folder to set up in" "$HOME_DIR cannot be written" "set CHEXNET_HOME to another folder"
   [[ -w $HOME_DIR/ready ]] || fail 1 "an environment for this checkout in $HOME_DIR" \
     "none, and $(id -un) may not write there" "ask its owner to run this, or set CHEXNET_HOME to another folder"
@@ -141,6 +142,7 @@ enter_environment() {
   CHEXNET_VENV=$VENV
   unset PYTHONHOME
   export PATH PYTHONPATH CHEXNET_VENV
+  umask "$CALLERS_UMASK"
 }
 
 tell_where() {

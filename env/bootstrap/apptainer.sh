@@ -7,19 +7,20 @@
 has_container_engine() { command -v apptainer >/dev/null || command -v singularity >/dev/null; }
 
 # Sets CONTAINER_BIN: the folder to put on PATH, empty where the host has an engine.
-# shellcheck disable=SC2034
 ensure_apptainer() {
   CONTAINER_BIN=
   if has_container_engine; then return 0; fi
-  CONTAINER_BIN=$HOME_DIR/apptainer/usr/bin
-  step apptainer "$(sha256sum <"$PROJECT/env/bootstrap/apptainer.sh") $HOME_DIR" \
-    install_apptainer "Apptainer, from Debian sid's signed archive"
+  APPTAINER=$HOME_DIR/apptainer/$(sha256sum <"$PROJECT/env/bootstrap/apptainer.sh" | cut -c1-16)
+  # shellcheck disable=SC2034 # read by env/bootstrap.sh
+  CONTAINER_BIN=$APPTAINER/usr/bin
+  [[ -e $APPTAINER/.complete ]] ||
+    run_logged "$HOME_DIR/logs/apptainer.log" install_apptainer "Apptainer, from Debian sid's signed archive"
   ensure_subids
 }
 
 install_apptainer() {
-  local work=$HOME_DIR/build/apptainer root=$HOME_DIR/apptainer
-  rm -rf "$work" "$root" && mkdir -p "$work"
+  local work=$HOME_DIR/build/apptainer
+  rm -rf "$work" "$APPTAINER" && mkdir -p "$work" "${APPTAINER%/*}"
   fetch_from_sid "$work" apptainer
   dpkg-deb -x "$work"/apptainer_*.deb "$work/root"
   # Where a moved apptainer looks: below the folder that holds its bin.
@@ -27,17 +28,18 @@ install_apptainer() {
   mkdir -p "$work/root/usr/var/lib/apptainer/mnt/session"
   ln -s apptainer "$work/root/usr/bin/singularity"
   limit_capabilities "$work/root/usr/etc/apptainer/apptainer.conf"
-  mv -T "$work/root" "$root"
-  if ! "$root/usr/bin/apptainer" --version; then
+  mv -T "$work/root" "$APPTAINER"
+  if ! "$APPTAINER/usr/bin/apptainer" --version; then
     # Debian 12: sid's build wants a newer glibc than this. It gets sid's, for itself only.
     fetch_from_sid "$work" libc6
     dpkg-deb -x "$work"/libc6_*.deb "$work/glibc"
-    mv -T "$work/glibc/usr/lib/x86_64-linux-gnu" "$root/glibc"
-    point_at_glibc "$root/glibc" "$root/usr/bin/apptainer" \
-      "$root/usr/lib/x86_64-linux-gnu/apptainer/bin/starter"
-    "$root/usr/bin/apptainer" --version
+    mv -T "$work/glibc/usr/lib/x86_64-linux-gnu" "$APPTAINER/glibc"
+    point_at_glibc "$APPTAINER/glibc" "$APPTAINER/usr/bin/apptainer" \
+      "$APPTAINER/usr/lib/x86_64-linux-gnu/apptainer/bin/starter"
+    "$APPTAINER/usr/bin/apptainer" --version
   fi
   rm -rf "$work"
+  touch "$APPTAINER/.complete"
 }
 
 # fetch_from_sid FOLDER PACKAGE: leaves PACKAGE_*.deb in FOLDER.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# How bootstrap tells, logs, and remembers steps. Sourced by env/bootstrap.sh, which
+# How bootstrap tells and logs, and how it becomes root. Sourced by env/bootstrap.sh, which
 # sets HOME_DIR, PROJECT and STACK. Knows nothing about what the steps do.
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
@@ -14,16 +14,6 @@ fail() {
 write_file() {
   cat >"$1.new.$$"
   mv -f "$1.new.$$" "$1"
-}
-
-# step NAME KEY FUNCTION WHAT…: run FUNCTION unless it ended well before with this KEY.
-step() {
-  local key=$2 function=$3 stamp=$HOME_DIR/stamps/$1 log=$HOME_DIR/logs/$1.log
-  shift 3
-  [[ ! -r $stamp || $(<"$stamp") != "$key" ]] || return 0
-  rm -f "$stamp"
-  run_logged "$log" "$function" "$*"
-  write_file "$stamp" <<<"$key"
 }
 
 # run_logged LOG FUNCTION WHAT: run it with its output in LOG, telling the time it takes.
