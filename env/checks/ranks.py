@@ -90,7 +90,8 @@ def _odd_ones(values: dict[int, Any]) -> tuple[int, ...]:
 def _difference(evidence: Evidence, key: str, rank: int) -> str:
     """Say in what a rank differs from the most usual one, at most three things of it."""
     values = evidence.of_ranks(key)
-    usual = next(value for other, value in values.items() if other not in _odd_ones(values))
+    odd = _odd_ones(values)
+    usual = next(value for other, value in values.items() if other not in odd)
     mine = values[rank]
     if not isinstance(mine, dict):
         return f"{mine}, elsewhere {usual}"

@@ -124,7 +124,7 @@ def check_quota(evidence: Evidence) -> Finding:
 
 @check(
     "host.root",
-    title="who runs this",
+    title="an ordinary user runs this",
     reads=("host.uid",),
     fix="run as an ordinary user where you can; as root, Open MPI wants --allow-run-as-root",
     required=False,

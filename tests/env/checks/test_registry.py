@@ -1,0 +1,123 @@
+"""Every check passes, fails, cannot tell, and says what to do; the table must be complete."""
+
+import re
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from env.checks import registry
+from env.checks.evidence import Evidence
+from env.checks.registry import Check, known_checks, run_check
+from env.facts import Fact, Facts
+from env.result import Finding, Status
+
+TABLE = runpy.run_path(str(Path(__file__).with_name("states.py")))
+STATES, PASSES, evidence = TABLE["STATES"], TABLE["PASSES"], TABLE["evidence"]
+CHECKS = known_checks()
+FAILING = [(name, *state) for name, (states, _) in STATES.items() for state in states]
+
+
+def test_the_table_holds_every_check():
+    assert set(STATES) == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_passes_on_a_healthy_machine(name):
+    for good in PASSES.get(name, [evidence()]):
+        result = run_check(CHECKS[name], good)
+        assert result.status is Status.PASS, result
+        assert result.expected
+        assert result.found
+        assert not result.fix
+
+
+@pytest.mark.parametrize(("name", "status", "found", "bad"), FAILING)
+def test_it_does_not_pass_on_a_bad_one(name, status, found, bad):
+    result = run_check(CHECKS[name], bad)
+    assert (result.status, result.phase) == (status, CHECKS[name].phase), result
+    assert found in result.found
+    assert result.expected
+    assert bool(result.fix) == (status in (Status.FAIL, Status.WARN))
+
+
+def test_every_check_has_a_bad_state():
+    assert all(states for states, _ in STATES.values())
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_says_when_it_cannot_tell(name):
+    unable = STATES[name][1]
+    if unable is None:
+        assert name == "ranks.reported"  # silence is what it judges
+        return
+    result = run_check(CHECKS[name], unable)
+    assert result.status is Status.UNKNOWN
+    assert result.found.startswith("could not tell: ")
+    assert result.fix
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_machine_that_nobody_looked_at_never_passes(name):
+    blank = Evidence(facts=Facts(), num_ranks=2, stack_device="gpu")
+    assert run_check(CHECKS[name], blank).status is not Status.PASS
+
+
+class _Watched(Facts):
+    asked: set
+
+    def __getitem__(self, key):
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_reads_only_what_it_declares(name):
+    asked = set()
+    bad = [state for _, _, state in STATES[name][0]]
+    for state in (*PASSES.get(name, [evidence()]), *bad):
+        watched = [_Watched(facts) for facts in (state.facts, *state.ranks.values())]
+        for facts in watched:
+            facts.asked = asked
+        ranks = dict(zip(state.ranks, watched[1:], strict=True))
+        run_check(CHECKS[name], replace(state, facts=watched[0], ranks=ranks))
+    assert asked - {"host.name"} <= set(CHECKS[name].reads)
+    assert asked, "it judged without looking"
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_can_be_explained(name):
+    check = CHECKS[name]
+    assert re.fullmatch(r"[a-z]+(\.[a-z-]+)+", check.id)
+    assert all(len(text) > 15 for text in (check.title, check.fix, check.verdicts))
+    assert check.reads
+    assert re.search("FAIL|WARN|INFO", check.verdicts)
+
+
+def test_every_check_has_a_test_that_starts_at_its_probe():
+    folder = Path(__file__).parent.parent / "probes"
+    text = "".join(path.read_text() for path in folder.glob("test_*.py"))
+    assert set(re.findall(r"verdict\(\s*\"([^\"]+)\"", text)) == set(CHECKS)
+
+
+def test_a_fault_in_a_check_is_named_with_its_place():
+    def judge(evidence):
+        return evidence.no_such_thing
+
+    broken = Check("x.broken", "does nothing", "static", ("host.name",), "none", judge)
+    result = run_check(broken, evidence())
+    assert result.status is Status.UNKNOWN
+    assert re.search(r"broke at test_registry.py:\d+: AttributeError", result.found)
+    assert "--skip x.broken" in result.fix
+
+
+def test_one_id_is_one_check():
+    with pytest.raises(ValueError, match=r"python\.version"):
+        registry.check("python.version", title="x", reads=(), fix="x")(lambda evidence: None)
+
+
+def test_a_fix_of_the_finding_comes_before_that_of_the_check():
+    judge = lambda evidence: Finding(Status.FAIL, "a", "b", fix="now this")  # noqa: E731
+    one = Check("x.y", "title", "static", (), "always this", judge)
+    assert run_check(one, Evidence(facts=Facts({"a.b": Fact(1, "x")}))).fix == "now this"

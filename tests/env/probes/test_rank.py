@@ -1,0 +1,207 @@
+"""What ranks report of themselves: stand-in frameworks, and real launches by mpirun."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from env.binding import BindingPlan, RankBinding, render_plan
+from env.facts import Fact, load_facts, load_records, write_facts
+from env.lock import render_lock
+from env.probes.launch import probe_launch
+from env.probes.rank import record_rank
+from env.result import Status
+
+CORES = sorted(os.sched_getaffinity(0))
+SAME_LOCK = Fact("1" * 64, "lock.json")
+
+
+@pytest.fixture
+def launch(tmp_path, fakes):
+    """Record ranks one after the other, as a launcher's variables would name them."""
+
+    def record(*changes, size=None, timeout_s=30.0, lock=SAME_LOCK, **modules):
+        environ = fakes(**modules)
+        for rank, change in enumerate(changes):
+            own = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+                   "OMPI_COMM_WORLD_SIZE": str(size or len(changes)), **change}  # fmt: skip
+            record_rank(tmp_path / "records", lock_sha256=lock, environ={**environ, **own},
+                        timeout_s=timeout_s)  # fmt: skip
+        return load_records(tmp_path / "records")
+
+    return record
+
+
+def mpirun(*argv, environ=None, prefix=()):
+    return subprocess.run(
+        [*prefix, "mpirun", "--oversubscribe", *map(str, argv)], env=environ, check=False,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank", "size"),
+    [({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "SLURM_PROCID": "0"}, 3, 8),
+     ({"PMIX_RANK": "2"}, 2, None), ({"PMI_RANK": "1", "PMI_SIZE": "2"}, 1, 2),
+     ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6"}, 5, 6), ({}, None, None)],
+)  # fmt: skip
+def test_the_variables_of_each_launcher(environ, rank, size):
+    facts = probe_launch(environ=environ)
+    assert (facts["launch.rank"].value, facts["launch.size"].value) == (rank, size)
+
+
+def test_a_rank_that_is_no_number_is_not_believed():
+    assert "not a number" in probe_launch(environ={"PMI_RANK": "x"})["launch.rank"].problem
+
+
+def test_settings_leave_out_what_each_rank_has_of_its_own():
+    environ = {
+        "NCCL_DEBUG": "INFO",
+        "HOROVOD_RANK": "1",
+        "HOME": "/root",
+        "HOROVOD_CYCLE_TIME": "1",
+    }
+    settings = probe_launch(environ=environ)["launch.settings"].value
+    assert settings == {"NCCL_DEBUG": "INFO", "HOROVOD_CYCLE_TIME": "1"}
+
+
+def test_the_ranks_agree(launch, verdict):
+    ranks = launch({}, {})
+    assert sorted(ranks) == [0, 1]
+    for name in ("mpi.size", "ranks.alike", "ranks.reported"):
+        assert verdict(name, ranks=ranks, num_ranks=2).status is Status.PASS, name
+
+
+def test_a_singleton_under_a_launcher(launch, verdict):
+    alone = "mpi_built = gloo_built = lambda: True\nnccl_built = lambda: 0\n"
+    alone += "init = shutdown = lambda: None\nrank = local_rank = lambda: 0\n"
+    alone += "size = local_size = lambda: 1\n"
+    ranks = launch({}, {}, horovod__tensorflow=alone)
+    result = verdict("mpi.size", ranks=ranks, num_ranks=2)
+    assert (result.status, result.ranks) == (Status.FAIL, (0, 1))
+    assert "Horovod sees 1, the launcher says 2" in result.found
+
+
+def test_ranks_that_wait_for_ever_report_all_the_same(launch, verdict):
+    stuck = "import time\nmpi_built = gloo_built = lambda: True\nnccl_built = lambda: 0\n"
+    stuck += "init = lambda: time.sleep(60)\n"
+    ranks = launch({}, timeout_s=2, horovod__tensorflow=stuck)
+    result = verdict("mpi.size", ranks=ranks, num_ranks=1)
+    assert (result.status, "no answer within 2 s" in result.found) == (Status.UNKNOWN, True)
+    assert ranks[0].value("host.affinity") == CORES
+
+
+def test_a_rank_killed_while_joining_has_reported(fakes, tmp_path, verdict):
+    environ = fakes(tensorflow="import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+    argv = [sys.executable, "-m", "env", "rank", "--records", str(tmp_path / "records")]
+    done = subprocess.run(argv, env=environ, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    ranks = load_records(tmp_path / "records")
+    assert ranks[0].value("host.affinity") == CORES
+    result = verdict("mpi.size", ranks=ranks, num_ranks=1)
+    assert (result.status, "never came back" in result.found) == (Status.UNKNOWN, True)
+
+
+def test_a_rank_that_never_reports_is_named(launch, verdict):
+    ranks = launch({}, size=2)
+    plan = BindingPlan(tuple(RankBinding(n, n, f"node{n}", (), None, 1) for n in range(2)), 0)
+    result = verdict("ranks.reported", ranks=ranks, num_ranks=2, plan=plan)
+    assert (result.status, result.ranks, result.hosts) == (Status.FAIL, (1,), ("node1",))
+    assert result.found == "rank 1 on node1 did not report"
+
+
+def test_settings_that_differ(launch, verdict):
+    ranks = launch({"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "INFO"}, {})
+    result = verdict("ranks.alike", ranks=ranks, num_ranks=3)
+    assert (result.status, result.ranks) == (Status.WARN, (2,))
+    assert "NCCL_DEBUG: none, elsewhere INFO" in result.found
+
+
+def test_a_record_is_whole_or_absent(launch, tmp_path):
+    launch({})
+    assert [path.name for path in (tmp_path / "records").iterdir()] == ["rank-00000.json"]
+    assert load_facts(tmp_path / "records/rank-00000.json").value("launch.rank") == 0
+
+
+def masks(launcher_mask, environ, folder, *options):
+    """Launch two real processes that record themselves, with stand-in frameworks."""
+    code = [sys.executable, "-m", "env", "rank", "--records", str(folder)]
+    done = mpirun("-np", 2, *options, *code, environ=environ, prefix=launcher_mask)
+    assert done.returncode == 0, done.stderr
+    return load_records(folder)
+
+
+@pytest.mark.mpi
+def test_all_ranks_on_one_core_for_real(fakes, tmp_path, verdict):
+    prefix = ("taskset", "-c", str(CORES[0]))
+    ranks = masks(prefix, fakes(), tmp_path / "r", "--bind-to", "none")
+    plan = BindingPlan(
+        tuple(RankBinding(n, n, "h", (CORES[n % len(CORES)],), None, 2) for n in range(2)), 1
+    )
+    settings = {"ranks": ranks, "num_ranks": 2, "plan": plan}
+    result = verdict("binding.same-core", **settings)
+    assert (result.status, result.ranks) == (Status.FAIL, (0, 1))
+    assert f"all on core {CORES[0]}" in result.found
+    assert verdict("binding.overlap", **settings).status is Status.WARN
+    assert verdict("binding.threads", **settings).status is Status.FAIL
+    result = verdict("binding.plan", **settings)
+    assert (result.status, result.ranks) == (Status.FAIL, (1,))
+
+
+@pytest.mark.mpi
+def test_a_core_each_for_real(fakes, tmp_path, verdict):
+    ranks = masks((), fakes(), tmp_path / "r", "--bind-to", "core", "--map-by", "core")
+    seen = {rank: facts.value("host.affinity") for rank, facts in ranks.items()}
+    plan = BindingPlan(tuple(RankBinding(n, n, "h", tuple(seen[n]), None, 1) for n in range(2)), 1)
+    assert set(seen[0]).isdisjoint(seen[1])
+    for name in ("binding.same-core", "binding.overlap", "binding.threads", "binding.plan"):
+        assert verdict(name, ranks=ranks, num_ranks=2, plan=plan).status is Status.PASS, name
+
+
+@pytest.mark.mpi
+def test_real_ranks_join_and_are_judged(healthy, run_env, real_environ, lock, tmp_path):
+    (tmp_path / "lock.json").write_text(render_lock(lock))
+    records = tmp_path / "records"
+    rank = [
+        sys.executable,
+        "-m",
+        "env",
+        "rank",
+        "--records",
+        records,
+        "--lock",
+        tmp_path / "lock.json",
+    ]
+    done = mpirun("-np", 2, "--bind-to", "core", *rank, environ=real_environ)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    facts = tmp_path / "facts.json"
+    write_facts(facts, healthy[1])
+    plan = BindingPlan(
+        tuple(
+            RankBinding(n, n, os.uname().nodename, tuple(f.value("host.affinity")), None, 1)
+            for n, f in load_records(records).items()
+        ),
+        1,
+    )
+    (tmp_path / "plan.json").write_text(render_plan(plan))
+    done = run_env("--lock", tmp_path / "lock.json", "--facts", facts, "--records", records,
+                   "--ranks", "2", "--plan", tmp_path / "plan.json", "--json", "-")  # fmt: skip
+    report = json.loads(done.stdout)
+    bad = [r for r in report["results"] if r["status"] in ("FAIL", "WARN", "UNKNOWN")]
+    assert (done.returncode, bad) == (0, [])
+    launched = {r["id"]: r["status"] for r in report["results"] if r["phase"] == "launched"}
+    assert launched.pop("gpu.one-per-rank") == "SKIP"
+    assert set(launched.values()) == {"PASS"}
+    assert len(launched) == 7
+
+
+@pytest.mark.mpi
+def test_a_real_singleton_that_is_told_of_four(run_env, tmp_path, verdict):
+    done = run_env("rank", "--records", tmp_path, OMPI_COMM_WORLD_SIZE="4")
+    assert done.returncode == 0, done.stderr
+    result = verdict("mpi.size", ranks=load_records(tmp_path), num_ranks=4)
+    assert result.status is Status.FAIL
+    assert "Horovod sees 1, the launcher says 4" in result.found
