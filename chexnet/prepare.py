@@ -67,19 +67,8 @@ def prepare_data(
     _check_options(split=split, format=format, size_px=size_px)
     source, output = Path(source), Path(output)
     table = nih.find_table(source)
-    films = nih.load_table(table)
-    images = nih.find_images(source)
-    nih.check_images_present(films, images=images, table=table)
-    sides = split_films(films, source=source, kind=split, seed=seed)
-    if not sides["train"]:
-        raise UserError(
-            f"films to train on in {source}",
-            found=f"{len(films)} films in the table, none of them on the training side",
-            fix="give more films, or check the lists",
-        )
-    random.Random(seed).shuffle(sides["train"])
+    placed = _place_films(source, table=table, split=split, seed=seed)
     with new_folder(output, marker=records.DESCRIPTION, force=force) as folder:
-        placed = {side: [(film, images[film.name]) for film in sides[side]] for side in sides}
         splits = _write_splits(folder, placed=placed, size_px=size_px, workers=workers)
         description = {
             "schema_version": records.SCHEMA_VERSION,
@@ -106,6 +95,24 @@ def _check_options(*, split: str, format: str, size_px: int) -> None:
             found=str(size_px),
             fix="the article uses --size 256; the demo 64",
         )
+
+
+def _place_films(source: Path, *, table: Path, split: str, seed: int) -> dict[str, list[Source]]:
+    """Return the films of each side with their images, in the order of the records."""
+    films = nih.load_table(table)
+    images = nih.find_images(source)
+    nih.check_images_present(films, images=images, table=table)
+    sides = split_films(films, source=source, kind=split, seed=seed)
+    if not sides["train"]:
+        raise UserError(
+            f"films to train on in {source}",
+            found=f"{len(films)} films in the table, none of them on the training side",
+            fix="give more films, or check the lists",
+        )
+    # Neighbours in the table are films of one patient: mixed, each record file
+    # holds a sample of all.
+    random.Random(seed).shuffle(sides["train"])
+    return {side: [(film, images[film.name]) for film in sides[side]] for side in sides}
 
 
 def _hash_source(source: Path, *, table: Path, split: str) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Programs that produce numbers, and in results/ the numbers they produced."""
