@@ -246,13 +246,14 @@ def _steps(plan: _Plan) -> list[Step]:
     definition = plan.work / FILE_NAMES[plan.format]
     if plan.format == "singularity" and not plan.stage.exists():
         made = plan.work / "stage"
-        request = BuildRequest(plan.work / "stage.def", plan.context, made, lent=plan.lent,
-                               sandbox=True)  # fmt: skip
+        request = BuildRequest(
+            plan.work / "stage.def", plan.context, made, plan.work, lent=plan.lent, sandbox=True
+        )
         (argv,) = plan.engine.build_commands(request)
         title = "compile the first stage"
         steps.append(Step(title, tuple(argv), plan.context, product=(made, plan.stage)))
     request = BuildRequest(
-        definition, plan.context, plan.partial, tag=f"chexnet:{plan.stack.name}",
+        definition, plan.context, plan.partial, plan.work, tag=f"chexnet:{plan.stack.name}",
         labels=origin_labels(plan.root), lent=plan.lent,
     )  # fmt: skip
     commands = plan.engine.build_commands(request)
@@ -270,14 +271,13 @@ def _run(plan: _Plan) -> dict[str, float]:
     if plan.ca:
         lend_host_ca(plan.ca, folder=plan.work / "lent")
     _write_definitions(plan)
-    environment = {"APPTAINER_TMPDIR": str(plan.work), "SINGULARITY_TMPDIR": str(plan.work)}
     seconds = {}
     for step in steps:
         if step.product:
             step.product[1].parent.mkdir(parents=True, exist_ok=True)
         if plan.format == "docker" and plan.base and plan.base.tar.exists():
             _place_base(plan)
-        seconds[step.title] = run_step(step, log=plan.log, env=environment)
+        seconds[step.title] = run_step(step, log=plan.log)
     return seconds
 
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,15 +54,12 @@ class Step:
         return " && ".join(lines)
 
 
-def run_step(
-    step: Step, *, log: Path, env: Mapping[str, str] | None = None, stream: TextIO | None = None
-) -> float:
+def run_step(step: Step, *, log: Path, stream: TextIO | None = None) -> float:
     """Run one step, its output appended to a log, its progress shown.
 
     Args:
         step: what to run.
         log: the file that gets everything it prints, and the line itself.
-        env: variables on top of this process's own.
         stream: where progress goes, standard error by default.
 
     Returns:
@@ -79,7 +76,7 @@ def run_step(
         begin = sink.tell()
         try:
             child = subprocess.Popen(
-                step.argv, cwd=step.cwd, env={**os.environ, **(env or {})},
+                step.argv, cwd=step.cwd,
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip

@@ -30,6 +30,7 @@ class BuildRequest:
         output: the file (or folder, for a sandbox) to make.
         tag: the image's name in an engine's store.
         labels: those only known now; Singularity has them in its definition.
+        scratch: where an engine may unpack things while it builds.
         lent: a folder that holds the host's CA bundle as ``host-ca.crt``, None to lend none.
         sandbox: make a root folder rather than an image file (Singularity).
     """
@@ -37,6 +38,7 @@ class BuildRequest:
     definition: Path
     context: Path
     output: Path
+    scratch: Path
     tag: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     lent: Path | None = None
@@ -76,8 +78,17 @@ class SingularityEngine(Engine):
     """Apptainer and Singularity, which differ by their name."""
 
     def build_commands(self, request: BuildRequest) -> list[list[str]]:
-        """Return one line; the definition's labels and paths are already in it."""
-        command = [self.name, "build"]
+        """Return one line; the definition's labels and paths are already in it.
+
+        What a release may not know is set by variables, which older ones ignore.
+        """
+        command = ["env"]
+        for prefix in ("APPTAINER", "SINGULARITY"):
+            command.append(f"{prefix}_TMPDIR={request.scratch}")
+        # gzip, which every kernel reads; its default level takes nine times as long (measured:
+        # 26 s to 2.8 s of processor time for 272 MiB) to save a seventh of the size.
+        command.append("APPTAINER_MKSQUASHFS_ARGS=-Xcompression-level 1")
+        command += [self.name, "build"]
         if needs_fakeroot():
             command.append("--fakeroot")
         if request.sandbox:

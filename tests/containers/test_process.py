@@ -28,11 +28,10 @@ def test_everything_printed_is_in_the_log_after_the_line_itself(tmp_path):
     assert log.read_text() == "$ sh -c 'echo out; echo err >&2'\nout\nerr\n"
 
 
-def test_variables_and_folder_reach_the_command(tmp_path):
+def test_the_folder_is_the_commands(tmp_path):
     log = tmp_path / "log"
-    run_step(sh('echo "$COLOUR $PWD"', cwd=tmp_path), log=log, env={"COLOUR": "red"},
-             stream=io.StringIO())  # fmt: skip
-    assert f"red {tmp_path}\n" in log.read_text()
+    run_step(sh("pwd", cwd=tmp_path), log=log, stream=io.StringIO())
+    assert log.read_text().endswith(f"{tmp_path}\n")
 
 
 def test_a_product_is_moved_only_once_it_is_whole(tmp_path):

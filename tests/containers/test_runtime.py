@@ -9,13 +9,19 @@ from containers.runtime import ENGINES, BuildRequest, exec_command, find_engine,
 from env.errors import UserError
 
 FULL = BuildRequest(
-    Path("/w/def"), Path("/w/ctx"), Path("/o/img"), tag="chexnet:cpu",
+    Path("/w/def"), Path("/w/ctx"), Path("/o/img"), Path("/w"), tag="chexnet:cpu",
     labels={"b": "2 3", "a": "1"}, lent=Path("/w/lent"),
 )  # fmt: skip
-BARE = BuildRequest(Path("/w/def"), Path("/w/ctx"), Path("/o/img"), tag="chexnet:cpu")
+BARE = BuildRequest(Path("/w/def"), Path("/w/ctx"), Path("/o/img"), Path("/w"), tag="chexnet:cpu")
 LABELS = ["--label", "a=1", "--label", "b=2 3"]
 SECRET = ["--secret", "id=host-ca,src=/w/lent/host-ca.crt"]
 FILE = ["--file", "/w/def", "--tag", "chexnet:cpu"]
+ENV = [
+    "env",
+    "APPTAINER_TMPDIR=/w",
+    "SINGULARITY_TMPDIR=/w",
+    "APPTAINER_MKSQUASHFS_ARGS=-Xcompression-level 1",
+]
 CHROOT = ["--isolation=chroot", "--network=host", "--layers", "--format=docker"]
 
 
@@ -50,11 +56,14 @@ def user(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "who", "request_", "expected"),
     [
-        ("apptainer", "root", BARE, [["apptainer", "build", "/o/img", "/w/def"]]),
-        ("apptainer", "half", BARE, [["apptainer", "build", "--fakeroot", "/o/img", "/w/def"]]),
+        ("apptainer", "root", BARE, [[*ENV, "apptainer", "build", "/o/img", "/w/def"]]),
+        (
+            "apptainer", "half", BARE,
+            [[*ENV, "apptainer", "build", "--fakeroot", "/o/img", "/w/def"]],
+        ),
         (
             "singularity", "user", FULL,
-            [["singularity", "build", "--fakeroot", "--bind", "/w/lent:/mnt:ro", "/o/img",
+            [[*ENV, "singularity", "build", "--fakeroot", "--bind", "/w/lent:/mnt:ro", "/o/img",
               "/w/def"]],
         ),
         (
@@ -86,9 +95,11 @@ def test_build_commands(name, who, request_, expected, user):
 
 def test_a_sandbox_is_asked_for(user):
     user("root")
-    request = BuildRequest(Path("/w/def"), Path("/w/ctx"), Path("/o/folder"), sandbox=True)
+    request = BuildRequest(
+        Path("/w/def"), Path("/w/ctx"), Path("/o/folder"), Path("/w"), sandbox=True
+    )
     assert ENGINES["apptainer"].build_commands(request) == [
-        ["apptainer", "build", "--sandbox", "/o/folder", "/w/def"]
+        [*ENV, "apptainer", "build", "--sandbox", "/o/folder", "/w/def"]
     ]
 
 

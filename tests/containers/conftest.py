@@ -1,0 +1,61 @@
+"""The two images, built in earnest once and kept while nothing they are made of changes."""
+
+import hashlib
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from containers.build import SUFFIXES, build_image, cache_folder
+from containers.context import find_host_ca, stage_project
+from env.stack import load_stack
+from recipes.render import render_definition
+
+CA_MARK = "lent to this build by tests/containers/conftest.py"
+
+
+def content_key(folder, *texts):
+    """Return the hash of texts and of every file below a folder, names included."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:32]
+
+
+def build_once(format, folder):
+    """Return an image of stack cpu, built now or kept from the same content before."""
+    stack = load_stack("cpu")
+    staged = folder / "staged"
+    stage_project(staged, root=Path(__file__).resolve().parents[2])
+    month = datetime.now(UTC).strftime("%Y-%m")
+    text = render_definition(stack, format=format)
+    key = content_key(staged, text, platform.machine(), month)
+    kept = cache_folder() / "tested"
+    image = kept / f"chexnet-cpu-{key}{SUFFIXES[format]}"
+    if not image.exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        for old in kept.glob(f"chexnet-cpu-*{SUFFIXES[format]}*"):
+            old.unlink()
+        bundle = folder / "ca.pem"
+        host = find_host_ca()
+        bundle.write_text(f"# {CA_MARK}\n" + (host.read_text() if host else ""))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PIP_CERT", str(bundle))
+            build_image(stack, format=format, output=image)
+    return image
+
+
+@pytest.fixture(scope="session")
+def sif(tmp_path_factory):
+    """Return the path of the Singularity image of stack cpu."""
+    return build_once("singularity", tmp_path_factory.mktemp("sif"))
+
+
+@pytest.fixture(scope="session")
+def oci(tmp_path_factory):
+    """Return the path of the OCI archive of stack cpu."""
+    return build_once("docker", tmp_path_factory.mktemp("oci"))
