@@ -18,7 +18,8 @@ package_state() {
   local names
   mapfile -t names < <(wanted_packages | sort -u)
   # hwloc is hwloc-nox with a display: either will do.
-  dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\n' "${names[@]}" hwloc 2>/dev/null |
+  # It ends with 1 where a name is unknown to it, which is no error here.
+  { dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\n' "${names[@]}" hwloc 2>/dev/null || true; } |
     sed -n 's/^installed //p' | sort -u
 }
 
@@ -31,15 +32,15 @@ missing_packages() {
 
 ensure_system_packages() {
   local missing
-  mapfile -t missing < <(missing_packages)
-  [[ ${#missing[@]} -gt 0 ]] || return 0
+  missing=$(missing_packages)
+  [[ -n $missing ]] || return 0
+  mapfile -t MISSING <<<"$missing"
   if ! can_be_root; then
-    fail 1 "these system packages: ${missing[*]}" \
+    fail 1 "these system packages: ${MISSING[*]}" \
       "they are missing, and there is neither root nor sudo here" \
-      "ask an administrator for: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+      "ask an administrator for: apt-get update && apt-get install --no-install-recommends ${MISSING[*]}"
   fi
-  MISSING=("${missing[@]}")
-  run_logged "$HOME_DIR/logs/system.log" install_packages "${#missing[@]} system packages by apt"
+  run_logged "$HOME_DIR/logs/system.log" install_packages "${#MISSING[@]} system packages by apt"
 }
 
 install_packages() {
