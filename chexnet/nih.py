@@ -89,7 +89,7 @@ def load_table(path: Path) -> list[Film]:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             places = _find_columns(path, stream.readline())
             return list(_read_rows(path, stream, places))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(
             f"a table of comma-separated UTF-8 text in {path}",
             found=str(error),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +23,6 @@ from chexnet.parallel import map_in_order
 from chexnet.pixels import convert_film
 from chexnet.splits import SPLIT_KINDS, split_films
 
-FORMATS = ("encoded",)
 SMALLEST_PX, LARGEST_PX = 8, 4096
 FILMS_IN_A_SHARD = 256  # the article's records: 77,871 films in 304 files
 SHARD_MULTIPLE = 64
@@ -85,8 +85,8 @@ def prepare_data(
 
 
 def _check_options(*, split: str, format: str, size_px: int) -> None:
-    if format not in FORMATS:
-        raise unknown_name("format of prepared data", format, known=FORMATS)
+    if format not in records.FORMATS:
+        raise unknown_name("format of prepared data", format, known=records.FORMATS)
     if split not in SPLIT_KINDS:
         raise unknown_name("split", split, known=SPLIT_KINDS)
     if not SMALLEST_PX <= size_px <= LARGEST_PX:
@@ -109,6 +109,9 @@ def _place_films(source: Path, *, table: Path, split: str, seed: int) -> dict[st
             found=f"{len(films)} films in the table, none of them on the training side",
             fix="give more films, or check the lists",
         )
+    left_out = len(films) - sum(map(len, sides.values()))
+    if left_out:
+        print(f"{left_out} films are in no list: left out", file=sys.stderr, flush=True)
     # Neighbours in the table are films of one patient: mixed, each record file
     # holds a sample of all.
     random.Random(seed).shuffle(sides["train"])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "validation", "test")
+FORMATS = ("encoded",)
 PREPARE_AGAIN = "prepare the data again with `invoke prepare-data`"
 
 
@@ -114,6 +115,8 @@ def _parse_description(folder: Path, content: bytes) -> Dataset:
         raise ValueError(f"schema_version is {data['schema_version']!r}")
     if tuple(data["classes"]) != FINDINGS:
         raise ValueError(f"other classes, or another order: {data['classes']}")
+    if data["format"] not in FORMATS:
+        raise ValueError(f"format {data['format']!r}, and only {', '.join(FORMATS)} is known")
     return Dataset(
         root=folder,
         findings=tuple(data["classes"]),

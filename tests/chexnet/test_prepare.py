@@ -173,6 +173,13 @@ def test_an_output_is_kept_unless_forced(source):
     assert run(source, size_px=16, force=True).image_size == 16
 
 
+def test_films_in_no_list_are_left_out_aloud(source, capsys):
+    (source / "test_list.txt").write_text("8.png\n")
+    dataset = run(source)
+    assert sum(split.num_examples for split in dataset.splits.values()) == 9
+    assert "3 films are in no list: left out" in capsys.readouterr().err
+
+
 def test_no_films_to_train_on(source):
     (source / "train_val_list.txt").write_text("")
     with pytest.raises(UserError, match="films to train on"):

@@ -100,6 +100,7 @@ def test_missing_or_empty_folder(tmp_path, make):
     [
         ({"schema_version": 2}, "schema_version is 2"),
         ({"classes": list(reversed(FINDINGS))}, "another order"),
+        ({"format": "quick"}, "only encoded is known"),
         ({"splits": {}}, "KeyError"),
         ({"splits": []}, "TypeError"),
         ({"image_size": None}, "TypeError"),
