@@ -76,43 +76,27 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = parser.add_argument
-    add(
-        "--ranks",
-        type=_at_least_one,
-        metavar="N",
-        help="ranks the training will have (default: the plan's, else the records', else 1)",
-    )
+    # fmt: off
+    add("--ranks", type=_at_least_one, metavar="N",
+        help="ranks the training will have (default: the plan's, else the records', else 1)")
     add("--stack", metavar="S", help="hold the machine against this stack of env/stacks.toml")
-    add(
-        "--lock",
-        type=Path,
-        metavar="FILE",
-        help="the lock (default: $CHEXNET_LOCK, the image's, else that of the host's stack)",
-    )
+    add("--lock", type=Path, metavar="FILE",
+        help="the lock (default: $CHEXNET_LOCK, the image's, else that of the host's stack)")
     add("--plan", type=Path, metavar="FILE", help="the binding plan that the ranks should follow")
     add("--records", type=Path, metavar="DIR", help="judge the rank records of this folder as well")
     add("--save-facts", type=Path, metavar="FILE", help="keep what the static phase observed")
     add("--facts", type=Path, metavar="FILE", help="judge facts kept so, instead of observing anew")
-    add(
-        "--device",
-        choices=("auto", "cpu", "gpu"),
-        default="auto",
-        help="what will compute; auto follows the stack, and a GPU stack without GPU fails",
-    )
+    add("--device", choices=("auto", "cpu", "gpu"), default="auto",
+        help="what will compute; auto follows the stack, and a GPU stack without GPU fails")
     add("--only", type=_names, default=[], metavar="ID,…", help="run these checks alone")
     add("--skip", type=_names, default=[], metavar="ID,…", help="leave these checks out")
     add("--quiet-pass", action="store_true", help="print FAIL, UNKNOWN and WARN only, or nothing")
     add("--fail-fast", action="store_true", help="stop after the first FAIL")
-    add(
-        "--json",
-        metavar="FILE",
-        help="write the report as JSON too; - prints it instead of the text",
-    )
+    add("--json", metavar="FILE", help="write the report as JSON; - prints it instead of the text")
     add("--list", action="store_true", help="list the checks and stop")
-    add(
-        "--explain", metavar="ID", help="say what a check reads, how it judges and what to do; stop"
-    )
-    return parser  # fmt: skip
+    add("--explain", metavar="ID", help="say what a check reads, how it judges, what to do; stop")
+    # fmt: on
+    return parser
 
 
 def _validate(argv: list[str]) -> int:

@@ -124,4 +124,5 @@ def _summary(report: Report) -> str:
     parts = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     hosts = clean(", ".join(report.hosts)) or "an unknown host"
     stack = f"stack {report.stack}" if report.stack else "no stack known"
-    return f"{len(report.results)} checks of {hosts} ({stack}): {parts}"
+    number = len(report.results)
+    return f"{number} check{'' if number == 1 else 's'} of {hosts} ({stack}): {parts}"

@@ -20,12 +20,16 @@ _READS = ("host.affinity", "host.name")
     "binding.same-core",
     title="the ranks of a host have a core each",
     phase=LAUNCHED,
+    covers=("BIND-02"),
     reads=_READS,
     fix="start mpirun outside a Slurm step bound to one core (srun --cpu-bind=none), or use fewer "
     "ranks; taskset -p $$ shows the mask the launcher itself has",
 )
 def check_same_core(evidence: Evidence) -> Finding:
-    """FAIL if all masks of a host together have fewer cores than it has ranks (BIND-02)."""
+    """FAIL if all masks of a host together have fewer cores than it has ranks.
+
+    WARN if the plan binds nothing: then cores are shared on purpose.
+    """
     crowded: dict[str, tuple[list[int], set[int]]] = {}
     for host, masks in _by_host(evidence).items():
         union = {core for mask in masks.values() for core in mask}
@@ -37,19 +41,23 @@ def check_same_core(evidence: Evidence) -> Finding:
     texts = [f"{host}: ranks {', '.join(map(str, ranks))} all on core {render_cpu_list(cores)}"
              for host, (ranks, cores) in crowded.items()]  # fmt: skip
     ranks = tuple(rank for ranks, _ in crowded.values() for rank in ranks)
-    return Finding(Status.FAIL, expected, "; ".join(texts), ranks=ranks, hosts=tuple(crowded))
+    # A plan that binds nothing was asked for by whoever shares cores on purpose.
+    shares = evidence.plan is not None and evidence.plan.cores_per_rank == 0
+    status = Status.WARN if shares else Status.FAIL
+    return Finding(status, expected, "; ".join(texts), ranks=ranks, hosts=tuple(crowded))
 
 
 @check(
     "binding.overlap",
     title="bound ranks do not share cores",
     phase=LAUNCHED,
+    covers=("BIND-03"),
     reads=_READS,
     fix="let the launcher bind by the plan, without binding options of your own "
     "(OMPI_MCA_hwloc_base_binding_policy, SLURM_CPU_BIND)",
 )
 def check_overlap(evidence: Evidence) -> Finding:
-    """WARN if two ranks of a host are bound to some of the same cores (BIND-03).
+    """WARN if two ranks of a host are bound to some of the same cores.
 
     Masks that are all equal are ranks that nobody bound: INFO where no plan asked for
     more, since the scheduler then decides.
@@ -81,12 +89,13 @@ def check_overlap(evidence: Evidence) -> Finding:
     "binding.threads",
     title="a rank has as many cores as threads",
     phase=LAUNCHED,
+    covers=("BIND-01"),
     reads=_READS,
     fix="bind more cores to a rank (mpirun --map-by slot:PE=N), bind nothing (--bind-to none), or "
     "use fewer threads",
 )
 def check_threads(evidence: Evidence) -> Finding:
-    """FAIL if a rank of several threads has one core (BIND-01), WARN if fewer cores than threads.
+    """FAIL if a rank of several threads has one core, WARN if fewer cores than threads.
 
     SKIP without a plan, which is what says how many threads there will be.
     """

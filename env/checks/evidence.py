@@ -44,6 +44,12 @@ class Evidence:
             raise CannotTellError("--device auto follows the stack, and no stack is known")
         return (self.stack_device if self.device == "auto" else self.device) == "gpu"
 
+    @property
+    def ranks_a_host(self) -> int:
+        """How many ranks share one host at most: all of them where no plan says otherwise."""
+        hosts = [binding.host for binding in self.planned().values()]
+        return max((hosts.count(host) for host in set(hosts)), default=self.num_ranks)
+
     def need_lock(self) -> Lock:
         """Return the lock.
 

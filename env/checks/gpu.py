@@ -18,12 +18,13 @@ from env.result import Finding, Status
 @check(
     "gpu.present",
     title="there are GPUs where the training wants them",
+    covers=("CON-01", "VER-03"),
     reads=("gpu.nvml", "gpu.visible", "gpu.device_files"),
     fix="start the container with the GPUs (Apptainer: --nv; docker: --gpus all), ask the "
     "scheduler for them, or train with --device cpu",
 )
 def check_present(evidence: Evidence) -> Finding:
-    """FAIL if a GPU is wanted and none can be used (CON-01, VER-03), or the stack has no GPU code.
+    """FAIL if a GPU is wanted and none can be used, or the stack has no GPU code.
 
     On a CPU run: PASS, or INFO where GPUs stay unused.
     """
@@ -105,12 +106,13 @@ def _device(entry: str, devices: list[str]) -> str | None:
     "gpu.one-per-rank",
     title="each rank has a GPU of its own",
     phase=LAUNCHED,
+    covers=("PIN-01", "PIN-03"),
     reads=("gpu.nvml", "gpu.visible", "launch.local_rank", "host.name"),
     fix="start at most as many ranks on a host as it has GPUs, and let each take the GPU of its "
     "local rank, or show each rank one GPU only",
 )
 def check_one_per_rank(evidence: Evidence) -> Finding:
-    """FAIL if two ranks of a host take one GPU, or a rank finds none (PIN-01, PIN-03).
+    """FAIL if two ranks of a host take one GPU, or a rank finds none.
 
     A rank that sees one GPU takes it; one that sees several takes that of its local rank.
     SKIP on a CPU run.

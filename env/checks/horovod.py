@@ -11,8 +11,8 @@ from pathlib import PurePath
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
-from env.checks.versions import normal_name
 from env.facts import CannotTellError
+from env.names import normal_name
 from env.result import Finding, Status
 
 REBUILD = (
@@ -32,11 +32,12 @@ _MEANINGS = (
 @check(
     "horovod.extension",
     title="Horovod's TensorFlow part is compiled for this Python",
+    covers=("VER-11"),
     reads=("packages.horovod_extensions", "packages.extension_suffix"),
     fix="compile Horovod with HOROVOD_WITH_TENSORFLOW=1 under this Python (env/bootstrap.sh does)",
 )
 def check_extension(evidence: Evidence) -> Finding:
-    """FAIL if no mpi_lib extension carries this interpreter's suffix (VER-11)."""
+    """FAIL if no mpi_lib extension carries this interpreter's suffix."""
     suffix = evidence.facts.value("packages.extension_suffix")
     there = evidence.facts.value("packages.horovod_extensions")
     where = evidence.facts["packages.horovod_extensions"].origin
@@ -48,11 +49,12 @@ def check_extension(evidence: Evidence) -> Finding:
 @check(
     "horovod.tensorflow",
     title="Horovod was compiled against the installed TensorFlow",
+    covers=("VER-10"),
     reads=("packages.horovod_metadata", "packages.installed"),
     fix=REBUILD,
 )
 def check_built_against(evidence: Evidence) -> Finding:
-    """FAIL if the versions differ; pip reuses a wheel of another build in silence (VER-10)."""
+    """FAIL if the versions differ; pip reuses a wheel of another build in silence."""
     metadata = evidence.facts.value("packages.horovod_metadata")
     where = evidence.facts["packages.horovod_metadata"].origin
     built = metadata.get("tensorflow")
@@ -72,11 +74,12 @@ def check_built_against(evidence: Evidence) -> Finding:
 @check(
     "horovod.import",
     title="Horovod can be imported",
+    covers=("VER-12", "VER-18", "VER-23"),
     reads=("frameworks.horovod",),
     fix=REBUILD,
 )
 def check_import(evidence: Evidence) -> Finding:
-    """FAIL if the import raises or kills the process (VER-12, VER-18, VER-23)."""
+    """FAIL if the import raises or kills the process."""
     seen = evidence.facts.value("frameworks.horovod")
     where = evidence.facts["frameworks.horovod"].origin
     if "error" not in seen:
@@ -90,11 +93,12 @@ def check_import(evidence: Evidence) -> Finding:
 @check(
     "horovod.mpi",
     title="Horovod is built with MPI",
+    covers=("VER-16"),
     reads=("frameworks.horovod",),
     fix="compile Horovod with HOROVOD_WITH_MPI=1 where mpicxx is on PATH (env/bootstrap.sh does)",
 )
 def check_mpi(evidence: Evidence) -> Finding:
-    """FAIL without MPI: under mpirun every rank would train alone (VER-16)."""
+    """FAIL without MPI: under mpirun every rank would train alone."""
     seen = _built(evidence)
     kinds = [name for name in ("mpi", "gloo", "nccl") if seen[name]]
     status = Status.PASS if seen["mpi"] else Status.FAIL
@@ -104,11 +108,12 @@ def check_mpi(evidence: Evidence) -> Finding:
 @check(
     "horovod.nccl",
     title="Horovod is built with NCCL where GPUs compute",
+    covers=("VER-15"),
     reads=("frameworks.horovod",),
     fix="compile Horovod with HOROVOD_GPU_OPERATIONS=NCCL, or train with --device cpu",
 )
 def check_nccl(evidence: Evidence) -> Finding:
-    """FAIL on a GPU run without NCCL: gradients would go through the host (VER-15).
+    """FAIL on a GPU run without NCCL: gradients would go through the host.
 
     SKIP on a CPU run.
     """
@@ -122,11 +127,12 @@ def check_nccl(evidence: Evidence) -> Finding:
 @check(
     "libraries.duplicates",
     title="each shared library is loaded once",
+    covers=("VER-25", "MPI-22", "VER-17"),
     reads=("frameworks.libraries",),
     fix="take the second copy out of LD_LIBRARY_PATH, LD_PRELOAD or the module list",
 )
 def check_duplicates(evidence: Evidence) -> Finding:
-    """FAIL if two files of one library are mapped into the process (VER-25, MPI-22, VER-17)."""
+    """FAIL if two files of one library are mapped into the process."""
     seen = evidence.facts.value("frameworks.libraries")
     if isinstance(seen, dict):
         raise CannotTellError(seen.get("error", "no list of libraries"))

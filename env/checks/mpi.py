@@ -35,11 +35,12 @@ def version_of(text: str) -> str | None:
 @check(
     "mpi.launcher",
     title="mpirun on PATH is Open MPI's",
+    covers=("MPI-21", "VER-25"),
     reads=("mpi.mpirun", "mpi.banner"),
     fix="put Open MPI's bin folder first on PATH, or set the host up: env/bootstrap.sh",
 )
 def check_launcher(evidence: Evidence) -> Finding:
-    """FAIL if PATH has no mpirun, or one of another family (MPI-21, VER-25)."""
+    """FAIL if PATH has no mpirun, or one of another family."""
     path = evidence.facts.value("mpi.mpirun")
     if path is None:
         return Finding(Status.FAIL, "mpirun on PATH", "none", where="PATH")
@@ -52,11 +53,12 @@ def check_launcher(evidence: Evidence) -> Finding:
 @check(
     "mpi.version",
     title="mpirun is of the locked version",
+    covers=("REP-03"),
     reads=("mpi.mpirun", "mpi.banner"),
     fix="load the locked Open MPI, or use the image, which holds it",
 )
 def check_version(evidence: Evidence) -> Finding:
-    """FAIL if mpirun's version is not the locked one (REP-03)."""
+    """FAIL if mpirun's version is not the locked one."""
     locked = evidence.locked("openmpi")
     banner = evidence.facts.value("mpi.banner")
     status = Status.PASS if version_of(banner) == locked else Status.FAIL
@@ -66,11 +68,12 @@ def check_version(evidence: Evidence) -> Finding:
 @check(
     "mpi.library",
     title="the MPI that Horovod loads is the one that launches",
+    covers=("VER-25", "MPI-22"),
     reads=("frameworks.mpi_library", "mpi.banner", "mpi.prefix", "mpi.mpirun"),
     fix="make PATH and LD_LIBRARY_PATH name one MPI, then compile Horovod again if it was another",
 )
 def check_library(evidence: Evidence) -> Finding:
-    """FAIL if family or version differ (VER-25, MPI-22), or Horovod loads no MPI at all.
+    """FAIL if family or version differ, or Horovod loads no MPI at all.
 
     WARN if they are equal but lie under different prefixes: two installations.
     """
@@ -97,12 +100,13 @@ def check_library(evidence: Evidence) -> Finding:
     "mpi.size",
     title="launcher, Horovod and --ranks agree on the number of ranks",
     phase=LAUNCHED,
+    covers=("VER-16", "MPI-01", "MPI-02"),
     reads=("launch.size", "launch.rank", "frameworks.horovod_init"),
     fix="start the ranks with the MPI that Horovod was built with, and do not clean "
     "OMPI_* and PMIX_* out of their environment (Apptainer: no --cleanenv)",
 )
 def check_size(evidence: Evidence) -> Finding:
-    """FAIL if a rank sees another number of ranks, or cannot join (VER-16, MPI-01, MPI-02)."""
+    """FAIL if a rank sees another number of ranks, or cannot join."""
     expected = f"{evidence.num_ranks} ranks"
     wrong: dict[int, str] = {}
     seen: dict[int, int] = {}

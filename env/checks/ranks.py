@@ -44,12 +44,13 @@ def check_reported(evidence: Evidence) -> Finding:
     "ranks.alike",
     title="all ranks run the same software with the same settings",
     phase=LAUNCHED,
+    covers=("MPI-12"),
     reads=("packages.python", "packages.executable", "packages.installed", "rank.lock",
            "launch.settings", "host.name", "host.boot_id"),
     fix="start every rank from the same image or environment, and hand settings on with mpirun -x",
 )  # fmt: skip
 def check_alike(evidence: Evidence) -> Finding:
-    """FAIL if Python, packages or lock differ between ranks, or two hosts share a name (MPI-12).
+    """FAIL if Python, packages or lock differ between ranks, or two hosts share a name.
 
     WARN if settings such as NCCL_* or HOROVOD_* differ.
     """

@@ -37,6 +37,7 @@ class Check:
         fix: what to do when it does not pass.
         judge: the function; its docstring says which verdict means what.
         required: whether not being able to tell must stop a training.
+        covers: ids of the known failures that it detects, as the project's issues name them.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Check:
     fix: str
     judge: Callable[[Evidence], Finding]
     required: bool = True
+    covers: tuple[str, ...] = ()
 
     @property
     def verdicts(self) -> str:
@@ -55,7 +57,7 @@ class Check:
 
 def check(
     name: str, *, title: str, reads: tuple[str, ...], fix: str,
-    phase: str = STATIC, required: bool = True,
+    phase: str = STATIC, required: bool = True, covers: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Evidence], Finding]], Callable[[Evidence], Finding]]:  # fmt: skip
     """Put a function into the registry.
 
@@ -66,7 +68,7 @@ def check(
     def register(judge: Callable[[Evidence], Finding]) -> Callable[[Evidence], Finding]:
         if name in _CHECKS:
             raise ValueError(f"two checks called {name}")
-        _CHECKS[name] = Check(name, title, phase, reads, fix, judge, required)
+        _CHECKS[name] = Check(name, title, phase, reads, fix, judge, required, covers)
         return judge
 
     return register

@@ -30,6 +30,7 @@ THREADS_PER_CORE, THREADS_BASE = 4, 32
 @check(
     "memory.shm",
     title="/dev/shm holds the segments of MPI and NCCL",
+    covers=("RES-01", "MPI-15"),
     reads=("host.shm",),
     fix="docker: --shm-size=1g or --ipc=host; Apptainer shows the host's, which root enlarges "
     "with mount -o remount,size=4g /dev/shm",
@@ -44,7 +45,7 @@ def check_shm(evidence: Evidence) -> Finding:
     found = f"{_gib(shm['total'])} in all, {_gib(shm['free'])} free"
     expected = f"at least {_gib(SHM_WARN_BYTES)}"
     status = Status.PASS
-    if evidence.num_ranks > 1:
+    if evidence.ranks_a_host > 1:
         least = min(shm["total"], shm["free"])
         status = Status.WARN if least < SHM_WARN_BYTES else status
         status = Status.FAIL if least <= SHM_FAIL_BYTES else status
@@ -54,48 +55,51 @@ def check_shm(evidence: Evidence) -> Finding:
 @check(
     "memory.ranks",
     title="every rank has memory to train in",
+    covers=("RES-04"),
     reads=("host.memory_available", "host.memory_left"),
     fix="use fewer ranks, ask for more memory (Slurm: --mem), or stop what else runs here",
 )
 def check_memory(evidence: Evidence) -> Finding:
-    """FAIL below 1 GiB a rank, WARN below 2 GiB; the control group's limit counts (RES-04)."""
+    """FAIL below 1 GiB a rank, WARN below 2 GiB; the control group's limit counts."""
     free = evidence.facts.value("host.memory_available")
     limit = evidence.facts.value("host.memory_left")
     origin = evidence.facts["host.memory_available"].origin
     if limit is not None and limit < free:
         free, origin = limit, evidence.facts["host.memory_left"].origin
-    share = free / evidence.num_ranks
+    share = free / evidence.ranks_a_host
     status = Status.WARN if share < RANK_WARN_BYTES else Status.PASS
     status = Status.FAIL if share < RANK_FAIL_BYTES else status
-    found = f"{_gib(share)} for each of {evidence.num_ranks}"
+    found = f"{_gib(share)} for each of {evidence.ranks_a_host}"
     return Finding(status, f"at least {_gib(RANK_WARN_BYTES)} a rank", found, where=origin)
 
 
 @check(
     "limits.files",
     title="a process may open enough files",
+    covers=("RES-02"),
     reads=("host.open_files",),
     fix="ulimit -n $(ulimit -Hn) in the job script; docker: --ulimit nofile=65536",
     required=False,
 )
 def check_files(evidence: Evidence) -> Finding:
-    """FAIL below 256 plus 32 a rank, WARN below twice that (RES-02)."""
-    needed = FILES_BASE + FILES_PER_RANK * evidence.num_ranks
+    """FAIL below 256 plus 32 a rank, WARN below twice that."""
+    needed = FILES_BASE + FILES_PER_RANK * evidence.ranks_a_host
     return _against(evidence.facts.value("host.open_files"), needed, "open files", "ulimit -n")
 
 
 @check(
     "limits.processes",
     title="the ranks may start their threads",
+    covers=("RES-03"),
     reads=("host.processes", "host.pids_left", "host.uid", "host.affinity"),
     fix="ulimit -u $(ulimit -Hu) in the job script; docker: --pids-limit=-1",
     required=False,
 )
 def check_processes(evidence: Evidence) -> Finding:
-    """FAIL if the limit is below 32 plus 4 a core for each rank, WARN below twice that (RES-03)."""
+    """FAIL if the limit is below 32 plus 4 a core for each rank, WARN below twice that."""
     facts = evidence.facts
     cores = len(facts.value("host.affinity"))
-    needed = evidence.num_ranks * THREADS_BASE + THREADS_PER_CORE * cores * evidence.num_ranks
+    needed = evidence.ranks_a_host * (THREADS_BASE + THREADS_PER_CORE * cores)
     limits = [(facts.value("host.pids_left"), facts["host.pids_left"].origin)]
     if facts.value("host.uid") != 0:  # the kernel does not hold root to ulimit -u
         limits.append((facts.value("host.processes"), "ulimit -u"))
@@ -106,12 +110,13 @@ def check_processes(evidence: Evidence) -> Finding:
 @check(
     "cpu.quota",
     title="the control group gives as much CPU time as it shows cores",
+    covers=("BIND-12"),
     reads=("host.cpu_quota", "host.affinity"),
     fix="raise the quota (docker: --cpus) or show fewer cores (--cpuset-cpus), else threads stall",
     required=False,
 )
 def check_quota(evidence: Evidence) -> Finding:
-    """WARN if the CPU quota is smaller than the cores this process may use (BIND-12)."""
+    """WARN if the CPU quota is smaller than the cores this process may use."""
     quota = evidence.facts.value("host.cpu_quota")
     mask = evidence.facts.value("host.affinity")
     expected = f"time of {len(mask)} cores ({render_cpu_list(mask)})"
@@ -125,12 +130,13 @@ def check_quota(evidence: Evidence) -> Finding:
 @check(
     "host.root",
     title="an ordinary user runs this",
+    covers=("CON-20"),
     reads=("host.uid",),
     fix="run as an ordinary user where you can; as root, Open MPI wants --allow-run-as-root",
     required=False,
 )
 def check_root(evidence: Evidence) -> Finding:
-    """INFO if this runs as root (CON-20); never a reason to stop."""
+    """INFO if this runs as root; never a reason to stop."""
     uid = evidence.facts.value("host.uid")
     if uid == 0:
         return Finding(Status.INFO, "an ordinary user", "root; files will belong to root")

@@ -7,21 +7,16 @@ Horovod to ``env.checks.horovod``.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import PurePath
 from typing import Any
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
 from env.facts import CannotTellError
+from env.names import normal_name
 from env.result import Finding, Status
 
 REBUILD_IMAGE = "use the image, or set the host up again: env/bootstrap.sh"
-
-
-def normal_name(name: str) -> str:
-    """Return a package name as PyPI compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def same_version(found: str, locked: str) -> bool:
@@ -47,11 +42,12 @@ def check_python(evidence: Evidence) -> Finding:
 @check(
     "python.packages",
     title="every locked package is installed at its locked version",
+    covers=("REP-03", "VER-21"),
     reads=("packages.installed",),
     fix=REBUILD_IMAGE,
 )
 def check_packages(evidence: Evidence) -> Finding:
-    """FAIL if a package that training needs is missing or has another version (REP-03, VER-21)."""
+    """FAIL if a package that training needs is missing or has another version."""
     needed = [p for p in evidence.need_lock().python if "run" in p.groups]
     installed = evidence.facts.value("packages.installed")
     wrong = []
@@ -73,12 +69,13 @@ def check_packages(evidence: Evidence) -> Finding:
 @check(
     "python.shadowed",
     title="no package comes from a user's home or a foreign folder",
+    covers=("CON-11"),
     reads=("packages.installed", "packages.modules", "packages.prefixes", "packages.user_site",
            "packages.python_path", "host.container"),
     fix="export PYTHONNOUSERSITE=1, unset PYTHONPATH (inside Apptainer: --no-home or --containall)",
 )  # fmt: skip
 def check_shadowed(evidence: Evidence) -> Finding:
-    """FAIL if a locked package or a main module would load from outside (CON-11).
+    """FAIL if a locked package or a main module would load from outside.
 
     WARN if, in a container, the user's own site-packages can be seen at all.
     """
@@ -115,12 +112,13 @@ def _inside(place: str, folders: list[str]) -> bool:
 @check(
     "cpu.instructions",
     title="the CPU has the instructions TensorFlow is compiled for",
+    covers=("VER-09"),
     reads=("host.cpu_flags", "host.machine"),
     fix="use another node type, or a TensorFlow compiled without AVX",
     required=False,  # whether TensorFlow imports is the proof; this names the reason
 )
 def check_instructions(evidence: Evidence) -> Finding:
-    """FAIL if an x86 CPU lacks AVX (VER-09); SKIP on other architectures."""
+    """FAIL if an x86 CPU lacks AVX; SKIP on other architectures."""
     machine = evidence.facts.value("host.machine")
     if machine != "x86_64":
         return Finding(Status.SKIP, "AVX on x86_64", f"this is {machine}")
@@ -134,11 +132,12 @@ def check_instructions(evidence: Evidence) -> Finding:
 @check(
     "tensorflow.import",
     title="TensorFlow can be imported",
+    covers=("VER-09", "VER-21"),
     reads=("frameworks.tensorflow", "host.cpu_flags"),
     fix=REBUILD_IMAGE,
 )
 def check_tensorflow(evidence: Evidence) -> Finding:
-    """FAIL if the import raises or kills the process; the signal is named (VER-09, VER-21)."""
+    """FAIL if the import raises or kills the process; the signal is named."""
     seen = evidence.facts.value("frameworks.tensorflow")
     where = evidence.facts["frameworks.tensorflow"].origin
     if "error" not in seen:

@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import site
 import sys
 import sysconfig
@@ -19,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from env.facts import Fact
+from env.names import normal_name
 from env.probes.reading import read_fact
 
 MODULES = ("tensorflow", "keras", "horovod", "numpy")
@@ -44,11 +44,6 @@ def probe_packages(
         "packages.installed": _installed(path),
         "packages.modules": Fact({name: _origin(name, path) for name in MODULES}, "sys.path"),
     } | _horovod_files(path)
-
-
-def normal_name(name: str) -> str:
-    """Return a package name as PyPI compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _installed(path: list[str]) -> Fact:

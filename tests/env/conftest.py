@@ -13,8 +13,8 @@ from env.checks.evidence import Evidence
 from env.checks.registry import find_check, run_check
 from env.facts import Facts, load_facts
 from env.lock import PythonPackage, make_lock, render_lock
+from env.names import normal_name
 from env.probes.child import without_launcher
-from env.probes.packages import normal_name
 from env.stack import load_stack
 from env.validate import host_stack
 

@@ -89,7 +89,7 @@ def test_json_to_standard_output_alone(capsys):
 def test_json_to_a_file_and_text_as_well(capsys, tmp_path):
     target = tmp_path / "new/report.json"
     _, out, _ = run(capsys, "--only", "host.root", "--json", target)
-    assert "1 checks of" in out
+    assert "1 check of" in out
     assert json.loads(target.read_text())["schema_version"] == 1
     assert [path.name for path in target.parent.iterdir()] == ["report.json"]
 
@@ -107,7 +107,7 @@ def test_kept_facts_are_judged_instead_of_the_machine(capsys, tmp_path):
     write_facts(facts, kept | {"host.uid": Fact(0, "made up"), "host.name": Fact("elsewhere", "x")})
     _, out, _ = run(capsys, "--only", "host.root", "--facts", facts)
     assert "INFO    host.root" in out
-    assert "1 checks of elsewhere" in out
+    assert "1 check of elsewhere" in out
 
 
 def test_unable_to_tell_is_3_and_a_failure_is_1(capsys, tmp_path):

@@ -265,7 +265,8 @@ STATES = {
         evidence(lost=["rank.lock"]),
     ),
     "binding.same-core": (
-        [(FAIL, "ranks 0, 1 all on core 0", evidence(ranks=({"host.affinity": [0]},) * 2))],
+        [(FAIL, "ranks 0, 1 all on core 0", evidence(ranks=({"host.affinity": [0]},) * 2)),
+         (WARN, "ranks 0, 1 all on core 0", evidence(ranks=({"host.affinity": [0]},) * 2, plan=BindingPlan((), 0)))],
         evidence(lost=["host.affinity"]),
     ),
     "binding.overlap": (
@@ -300,9 +301,11 @@ PASSES = {
         # The same UUID on two hosts is two cards of made-up names, not one card twice.
         evidence(ranks=({"gpu.nvml": GPUS, "gpu.visible": "0"}, {"gpu.nvml": GPUS, "gpu.visible": "0", "host.name": "node2"}), stack_device="gpu"),
     ],
-    "memory.shm": [evidence(), evidence({"host.shm": {"total": 64 * 2**20, "free": 1}}, num_ranks=1)],
+    "memory.shm": [evidence(), evidence({"host.shm": {"total": 64 * 2**20, "free": 1}}, num_ranks=1, plan=None)],
     "limits.processes": [evidence(), evidence({"host.uid": 0, "host.processes": 10})],
     "limits.files": [evidence(), evidence({"host.open_files": None})],
+    # Two hosts with a rank each: one of them needs half.
+    "memory.ranks": [evidence(), evidence({"host.memory_available": 2 * GIB}, plan=BindingPlan(tuple(RankBinding(n, 0, f"node{n}", (), None, 1) for n in range(2)), 0))],
     "mpi.version": [evidence()],
     "binding.same-core": [evidence(), evidence(ranks=({"host.affinity": [0]}, {"host.affinity": [0], "host.name": "node2"}))],
     "mpi.size": [evidence(), evidence(ranks=({"launch.size": None}, {}))],

@@ -11,7 +11,8 @@ import pytest
 
 from env.facts import Facts
 from env.lock import PythonPackage
-from env.probes.packages import normal_name, probe_packages
+from env.names import normal_name
+from env.probes.packages import probe_packages
 from env.result import Status
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
