@@ -20,7 +20,7 @@ _READS = ("host.affinity", "host.name")
     "binding.same-core",
     title="the ranks of a host have a core each",
     phase=LAUNCHED,
-    covers=("BIND-02"),
+    covers=("BIND-02",),
     reads=_READS,
     fix="start mpirun outside a Slurm step bound to one core (srun --cpu-bind=none), or use fewer "
     "ranks; taskset -p $$ shows the mask the launcher itself has",
@@ -51,7 +51,7 @@ def check_same_core(evidence: Evidence) -> Finding:
     "binding.overlap",
     title="bound ranks do not share cores",
     phase=LAUNCHED,
-    covers=("BIND-03"),
+    covers=("BIND-03",),
     reads=_READS,
     fix="let the launcher bind by the plan, without binding options of your own "
     "(OMPI_MCA_hwloc_base_binding_policy, SLURM_CPU_BIND)",
@@ -89,7 +89,7 @@ def check_overlap(evidence: Evidence) -> Finding:
     "binding.threads",
     title="a rank has as many cores as threads",
     phase=LAUNCHED,
-    covers=("BIND-01"),
+    covers=("BIND-01",),
     reads=_READS,
     fix="bind more cores to a rank (mpirun --map-by slot:PE=N), bind nothing (--bind-to none), or "
     "use fewer threads",

@@ -32,7 +32,7 @@ _MEANINGS = (
 @check(
     "horovod.extension",
     title="Horovod's TensorFlow part is compiled for this Python",
-    covers=("VER-11"),
+    covers=("VER-11",),
     reads=("packages.horovod_extensions", "packages.extension_suffix"),
     fix="compile Horovod with HOROVOD_WITH_TENSORFLOW=1 under this Python (env/bootstrap.sh does)",
 )
@@ -49,7 +49,7 @@ def check_extension(evidence: Evidence) -> Finding:
 @check(
     "horovod.tensorflow",
     title="Horovod was compiled against the installed TensorFlow",
-    covers=("VER-10"),
+    covers=("VER-10",),
     reads=("packages.horovod_metadata", "packages.installed"),
     fix=REBUILD,
 )
@@ -93,7 +93,7 @@ def check_import(evidence: Evidence) -> Finding:
 @check(
     "horovod.mpi",
     title="Horovod is built with MPI",
-    covers=("VER-16"),
+    covers=("VER-16",),
     reads=("frameworks.horovod",),
     fix="compile Horovod with HOROVOD_WITH_MPI=1 where mpicxx is on PATH (env/bootstrap.sh does)",
 )
@@ -108,7 +108,7 @@ def check_mpi(evidence: Evidence) -> Finding:
 @check(
     "horovod.nccl",
     title="Horovod is built with NCCL where GPUs compute",
-    covers=("VER-15"),
+    covers=("VER-15",),
     reads=("frameworks.horovod",),
     fix="compile Horovod with HOROVOD_GPU_OPERATIONS=NCCL, or train with --device cpu",
 )

@@ -53,7 +53,7 @@ def check_launcher(evidence: Evidence) -> Finding:
 @check(
     "mpi.version",
     title="mpirun is of the locked version",
-    covers=("REP-03"),
+    covers=("REP-03",),
     reads=("mpi.mpirun", "mpi.banner"),
     fix="load the locked Open MPI, or use the image, which holds it",
 )

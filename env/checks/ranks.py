@@ -44,7 +44,7 @@ def check_reported(evidence: Evidence) -> Finding:
     "ranks.alike",
     title="all ranks run the same software with the same settings",
     phase=LAUNCHED,
-    covers=("MPI-12"),
+    covers=("MPI-12",),
     reads=("packages.python", "packages.executable", "packages.installed", "rank.lock",
            "launch.settings", "host.name", "host.boot_id"),
     fix="start every rank from the same image or environment, and hand settings on with mpirun -x",

@@ -38,7 +38,7 @@ THREADS_PER_CORE, THREADS_BASE = 4, 32
 def check_shm(evidence: Evidence) -> Finding:
     """FAIL at 64 MiB or less in all, or free, for several ranks; WARN below 1 GiB.
 
-    (RES-01, MPI-15.) One rank alone shares nothing: PASS.
+    One rank alone shares nothing: PASS.
     """
     shm = evidence.facts.value("host.shm")
     where = evidence.facts["host.shm"].origin
@@ -55,7 +55,7 @@ def check_shm(evidence: Evidence) -> Finding:
 @check(
     "memory.ranks",
     title="every rank has memory to train in",
-    covers=("RES-04"),
+    covers=("RES-04",),
     reads=("host.memory_available", "host.memory_left"),
     fix="use fewer ranks, ask for more memory (Slurm: --mem), or stop what else runs here",
 )
@@ -76,7 +76,7 @@ def check_memory(evidence: Evidence) -> Finding:
 @check(
     "limits.files",
     title="a process may open enough files",
-    covers=("RES-02"),
+    covers=("RES-02",),
     reads=("host.open_files",),
     fix="ulimit -n $(ulimit -Hn) in the job script; docker: --ulimit nofile=65536",
     required=False,
@@ -90,7 +90,7 @@ def check_files(evidence: Evidence) -> Finding:
 @check(
     "limits.processes",
     title="the ranks may start their threads",
-    covers=("RES-03"),
+    covers=("RES-03",),
     reads=("host.processes", "host.pids_left", "host.uid", "host.affinity"),
     fix="ulimit -u $(ulimit -Hu) in the job script; docker: --pids-limit=-1",
     required=False,
@@ -110,7 +110,7 @@ def check_processes(evidence: Evidence) -> Finding:
 @check(
     "cpu.quota",
     title="the control group gives as much CPU time as it shows cores",
-    covers=("BIND-12"),
+    covers=("BIND-12",),
     reads=("host.cpu_quota", "host.affinity"),
     fix="raise the quota (docker: --cpus) or show fewer cores (--cpuset-cpus), else threads stall",
     required=False,
@@ -130,7 +130,7 @@ def check_quota(evidence: Evidence) -> Finding:
 @check(
     "host.root",
     title="an ordinary user runs this",
-    covers=("CON-20"),
+    covers=("CON-20",),
     reads=("host.uid",),
     fix="run as an ordinary user where you can; as root, Open MPI wants --allow-run-as-root",
     required=False,

@@ -69,7 +69,7 @@ def check_packages(evidence: Evidence) -> Finding:
 @check(
     "python.shadowed",
     title="no package comes from a user's home or a foreign folder",
-    covers=("CON-11"),
+    covers=("CON-11",),
     reads=("packages.installed", "packages.modules", "packages.prefixes", "packages.user_site",
            "packages.python_path", "host.container"),
     fix="export PYTHONNOUSERSITE=1, unset PYTHONPATH (inside Apptainer: --no-home or --containall)",
@@ -112,7 +112,7 @@ def _inside(place: str, folders: list[str]) -> bool:
 @check(
     "cpu.instructions",
     title="the CPU has the instructions TensorFlow is compiled for",
-    covers=("VER-09"),
+    covers=("VER-09",),
     reads=("host.cpu_flags", "host.machine"),
     fix="use another node type, or a TensorFlow compiled without AVX",
     required=False,  # whether TensorFlow imports is the proof; this names the reason

@@ -92,6 +92,8 @@ def test_it_can_be_explained(name):
     assert re.fullmatch(r"[a-z]+(\.[a-z-]+)+", check.id)
     assert all(len(text) > 15 for text in (check.title, check.fix, check.verdicts))
     assert check.reads
+    assert isinstance(check.covers, tuple)
+    assert all(re.fullmatch(r"[A-Z]{3,4}-\d\d", known) for known in check.covers)
     assert re.search("FAIL|WARN|INFO", check.verdicts)
 
 
