@@ -40,6 +40,8 @@ from recipes.render import (
 )
 
 SCHEMA_VERSION = 1
+KEPT = 2
+"""How many of each kind the cache keeps: the first stage alone takes two gigabytes."""
 SUFFIXES = {"singularity": ".sif", "docker": ".tar"}
 
 
@@ -278,7 +280,22 @@ def _run(plan: _Plan) -> dict[str, float]:
         if plan.format == "docker" and plan.base and plan.base.tar.exists():
             _place_base(plan)
         seconds[step.title] = run_step(step, log=plan.log)
+    if plan.format == "singularity":
+        os.utime(plan.stage)  # it was of use: the newest are kept
+    _prune(cache_folder() / "stages", keep=KEPT)
+    _prune(cache_folder() / "bases", keep=2 * KEPT)  # a tar file and a folder each
     return seconds
+
+
+def _prune(folder: Path, *, keep: int) -> None:
+    """Remove all but the newest of a cache's entries."""
+    if folder.is_dir():
+        newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in newest[keep:]:
+            if old.is_dir():
+                _remove(old)
+            else:
+                old.unlink()
 
 
 def _write_definitions(plan: _Plan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ LAST_LINES = 20
 _PLAIN_EVERY_S = 30.0
 _POLL_S = 0.25
 _GRACE_S = 20.0
+_TAIL_COLUMNS = 120
 _SPINNER = "|/-\\"
 
 
@@ -95,9 +97,18 @@ def run_step(step: Step, *, log: Path, stream: TextIO | None = None) -> float:
             exit_code=EXIT_FAILED,
         )
     if step.product:
-        made, final = step.product
-        made.replace(final)
+        settle(*step.product)
     return time.monotonic() - started
+
+
+def settle(made: Path, final: Path) -> None:
+    """Move what was made to its place; a folder that is there by now came from the same inputs."""
+    try:
+        made.replace(final)
+    except OSError:
+        if not final.is_dir():
+            raise
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def last_lines(log: Path, *, begin: int = 0, count: int = LAST_LINES) -> str:
@@ -155,7 +166,7 @@ def _columns(stream: TextIO) -> int:
 
 
 def _tail(log: Path) -> str:
-    return last_lines(log, count=1).strip()
+    return last_lines(log, count=1).strip()[:_TAIL_COLUMNS]
 
 
 def _stop(child: subprocess.Popen) -> None:

@@ -74,4 +74,5 @@ def _removals(lock: Lock) -> tuple[str, ...]:
         # TensorFlow's headers: half of all files, and only a compiler reads them.
         f"rm -rf {library}/tensorflow/include",
         f"pip uninstall -y {' '.join(only_build)} pip",
+        f"cd / && rm -rf {BUILD}",
     )

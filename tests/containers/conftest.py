@@ -59,3 +59,9 @@ def sif(tmp_path_factory):
 def oci(tmp_path_factory):
     """Return the path of the OCI archive of stack cpu."""
     return build_once("docker", tmp_path_factory.mktemp("oci"))
+
+
+@pytest.fixture(scope="session")
+def ca_mark():
+    """Return the line that marks the CA bundle lent to these builds."""
+    return CA_MARK

@@ -137,6 +137,20 @@ def test_every_file_the_first_stage_reads_is_in_its_key(place, name):
     assert "compile the first stage" in make(place, force=True).seconds
 
 
+def test_the_cache_keeps_the_newest_and_the_one_in_use(place):
+    for number in range(build.KEPT + 2):
+        old = cache() / "stages" / f"cpu-{number}"
+        old.mkdir(parents=True)
+        os.utime(old, (number, number))
+    make(place)
+    kept = sorted((cache() / "stages").iterdir(), key=lambda path: path.stat().st_mtime)
+    assert [path.name for path in kept[:-1]] == [f"cpu-{build.KEPT + 1}"]
+    assert (kept[-1] / "made-by").exists()
+    os.utime(kept[-1], (0, 0))
+    make(place, force=True)
+    assert kept[-1].exists()
+
+
 def test_a_changed_recipe_is_in_the_key_too(place, monkeypatch):
     make(place)
     render = build.render_build_stage

@@ -91,3 +91,13 @@ def test_last_lines_survive_bytes_that_are_no_text(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"a\n\xff\xfe\nb\n" + os.urandom(100_000) + b"\nend\n")
     assert last_lines(log, count=1) == "    end"
+
+
+def test_of_two_builds_of_the_same_folder_the_first_to_finish_stays(tmp_path):
+    made, final = tmp_path / "made", tmp_path / "final"
+    for folder, text in ((made, "second"), (final, "first")):
+        folder.mkdir()
+        (folder / "file").write_text(text)
+    process.settle(made, final)
+    assert (final / "file").read_text() == "first"
+    assert not made.exists()

@@ -1,0 +1,200 @@
+"""The images themselves, built in earnest: what is in them, what is not, and that they run."""
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from containers.runtime import exec_command
+from env.lock import load_lock, lock_path
+from env.stack import load_stack
+from recipes import layout
+from recipes.blocks.project import ENVIRONMENT
+
+pytestmark = pytest.mark.container
+LOCK = load_lock(lock_path("cpu"))
+COMPONENTS = load_stack("cpu").components
+COMPILERS = {
+    "gcc", "g++", "cc", "c++", "cc1", "cc1plus", "cpp", "clang", "gfortran", "as", "ld", "make",
+    "cmake", "pip", "pip3", "mpicc", "mpicxx", "mpic++", "mpif90", "opal_wrapper",
+}  # fmt: skip
+ALLREDUCE = (
+    "import tensorflow as tf, horovod.tensorflow as hvd; hvd.init(); "
+    "total = hvd.allreduce(tf.constant([float(hvd.rank() + 1)] * 3), op=hvd.Sum); "
+    "print('RANK', hvd.rank(), 'of', hvd.size(), 'sum', total.numpy().tolist())"
+)
+IMPORTS = "import tensorflow, horovod.tensorflow; print('VERSION', tensorflow.__version__)"
+
+
+def run(*argv, **kwargs):
+    """Run a command from /, with nothing of the checkout in its environment."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        argv, cwd="/", capture_output=True, text=True, timeout=600,
+        env=environment | kwargs.pop("env", {}), **kwargs,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def inside(sif, *argv, **kwargs):
+    return run(*exec_command(sif, argv), **kwargs)
+
+
+@pytest.fixture
+def ordinary(tmp_path_factory):
+    """Return the words that run a command as a user without any right, if we are root.
+
+    Without an open /dev/fuse such a user's engine unpacks the whole image each time.
+    """
+    if os.geteuid() != 0:
+        yield []
+        return
+    device = Path("/dev/fuse")
+    before = stat.S_IMODE(device.stat().st_mode)
+    device.chmod(0o666)
+    yield ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"]
+    device.chmod(before)
+
+
+def one_line_per_rank(text):
+    return sorted(re.findall(r"RANK (\d) of (\d) sum (\[.*?\])", text))
+
+
+BOTH = [("0", "2", "[3.0, 3.0, 3.0]"), ("1", "2", "[3.0, 3.0, 3.0]")]
+MPIRUN = ["mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else []), "-np", "2",
+          "--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"]  # fmt: skip
+
+
+def test_it_runs_from_any_folder_with_the_locked_versions(sif):
+    assert f"VERSION {COMPONENTS['tensorflow']}" in inside(sif, "python", "-c", IMPORTS)
+    assert "train" in inside(sif, "invoke", "--list")
+
+
+def test_it_runs_as_an_ordinary_user_too(sif, ordinary):
+    command = [*ordinary, *exec_command(sif, ["python", "-c", IMPORTS + "; import env"])]
+    assert f"VERSION {COMPONENTS['tensorflow']}" in run(*command)
+    assert "train" in run(*ordinary, *exec_command(sif, ["invoke", "--list"]))
+
+
+def test_ranks_meet_with_the_images_own_mpirun(sif):
+    text = inside(sif, *MPIRUN, "python", "-c", ALLREDUCE)
+    assert one_line_per_rank(text) == BOTH
+
+
+def test_ranks_meet_with_the_hosts_mpirun(sif):
+    text = run(*MPIRUN, *exec_command(sif, ["python", "-c", ALLREDUCE]))
+    assert one_line_per_rank(text) == BOTH
+
+
+def test_its_own_test_passes(sif):
+    program = exec_command(sif, [])[0]
+    privileges = [word for word in exec_command(sif, []) if word == "--no-privs"]
+    run(program, "test", *privileges, str(sif))
+
+
+def test_the_lock_inside_is_the_committed_one(sif):
+    assert inside(sif, "cat", layout.LOCK) == lock_path("cpu").read_text(encoding="utf-8")
+    assert inside(sif, "sh", "-c", "echo $CHEXNET_LOCK").strip() == layout.LOCK
+    assert inside(sif, "cat", "/etc/invoke.yaml") == (f"tasks:\n  search_root: {layout.PROJECT}\n")
+
+
+def check_labels(labels):
+    prefix = "org.opencontainers.image."
+    assert labels["chexnet.stack"] == "cpu"
+    assert labels["chexnet.lock.sha256"] == LOCK.sha256
+    assert labels[f"{prefix}title"] == "chexnet-cpu"
+    assert labels[f"{prefix}source"]
+    assert re.fullmatch(r"unknown|[0-9a-f]{40}(-dirty)?", labels[f"{prefix}revision"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", labels[f"{prefix}created"])
+
+
+def test_the_labels_say_what_it_is(sif):
+    program = exec_command(sif, [])[0]
+    told = json.loads(run(program, "inspect", "--json", "--labels", str(sif)))
+    check_labels(told["data"]["attributes"]["labels"])
+
+
+def check_files(paths):
+    """Check what must not be in an image, given every path in it."""
+    names = {path.rpartition("/")[2] for path in paths if "/bin/" in path or "/libexec/" in path}
+    assert not names & COMPILERS
+    assert not [path for path in paths if re.search(r"/(gcc|g\+\+|clang|python3?)-\d+$", path)]
+    assert not [path for path in paths if "/cc1" in path]
+    for folder in ("/root/.cache/pip", "/var/lib/apt/lists/d", "/var/cache/apt/archives/l",
+                   "/opt/chexnet/build", "/opt/chexnet/project/tests",
+                   "/opt/chexnet/project/runs"):  # fmt: skip
+        assert not [path for path in paths if path.startswith(folder)]
+    assert not [path for path in paths if path.endswith((".deb", "host-ca.crt"))]
+    for part in layout.PROJECT_PARTS:
+        assert any(path.startswith(f"{layout.PROJECT}/{part}") for path in paths), part
+    # The stock ignore file of Python projects lists env/; this one must have come along.
+    assert f"{layout.PROJECT}/env/stacks.toml" in paths
+
+
+def test_nothing_that_only_builds_is_left(sif):
+    paths = inside(sif, "find", "/", "-xdev", "-not", "-path", "/proc/*").splitlines()
+    assert len(paths) > 10_000
+    check_files(set(paths))
+
+
+def test_the_lent_ca_is_not_in_it(sif, ca_mark):
+    places = ["/etc", "/mnt", "/opt/chexnet/project", "/usr/share", "/usr/local", "/var"]
+    script = f"grep -rlsF '{ca_mark}' {' '.join(places)} | grep -v conftest.py"
+    done = subprocess.run(exec_command(sif, ["sh", "-c", script]), capture_output=True, text=True)
+    assert done.stdout == ""
+    assert "ca-certificates.crt" in inside(sif, "ls", "/etc/ssl/certs/ca-certificates.crt")
+
+
+@pytest.fixture(scope="module")
+def archive(oci, ca_mark):
+    """Return the configuration of the OCI archive and every path of all its layers."""
+    with tarfile.open(oci) as outer:
+
+        def blob(digest):
+            return outer.extractfile(f"blobs/{digest.replace(':', '/')}")
+
+        index = json.load(outer.extractfile("index.json"))
+        manifest = json.load(blob(index["manifests"][0]["digest"]))
+        config = json.load(blob(manifest["config"]["digest"]))
+        paths, marked = set(), []
+        for layer in manifest["layers"]:
+            with tarfile.open(fileobj=blob(layer["digest"]), mode="r|*") as inner:
+                for member in inner:
+                    paths.add("/" + member.name.removeprefix("./"))
+                    if member.isfile() and member.name.endswith((".crt", ".pem")):
+                        content = inner.extractfile(member).read()
+                        marked += [member.name] * (ca_mark.encode() in content)
+    return config["config"], paths, marked
+
+
+def test_the_archive_is_labelled_and_set_up_as_the_other(archive):
+    config, _, _ = archive
+    check_labels(config["Labels"])
+    told = dict(item.split("=", 1) for item in config["Env"])
+    assert told["PATH"].startswith(f"{layout.VENV}/bin:")
+    for name in ENVIRONMENT.keys() - {"PATH"}:
+        assert told[name] == ENVIRONMENT[name]
+
+
+def test_no_layer_of_the_archive_holds_what_only_builds(archive):
+    _, paths, marked = archive
+    check_files(paths)
+    assert marked == []
+
+
+def test_the_archive_runs(oci):
+    assert shutil.which("buildah"), "buildah runs a command in an archive without a daemon"
+    name = run("buildah", "from", f"oci-archive:{oci}").strip().splitlines()[-1]
+    try:
+        command = ["python", "-c", IMPORTS]
+        text = run("buildah", "run", "--isolation=chroot", name, "--", *command)
+        assert f"VERSION {COMPONENTS['tensorflow']}" in text
+    finally:
+        run("buildah", "rm", name)
