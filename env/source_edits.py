@@ -5,7 +5,7 @@ rules are tried in memory first, so a tree is edited whole or not at all. Leaves
 fetching and unpacking the sources to its callers (bootstrap and the image recipe).
 Imports nothing of this project, so that a build stage needs this one file and the rules:
 
-    python3 env/source_edits.py --rules env/edits/horovod-0.28.1.toml --source DIR
+    python3 env/source_edits.py --rules env/edits/horovod-VERSION.toml --source DIR
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ LATE_IN_ENV = {
     "pynvml": "env/probes/",
     "tensorflow": "env/probes/",
     "horovod": "env/probes/",
+    "keras": "env/probes/",
+    "numpy": "env/probes/",
     "rich": "env/report",
 }
 
