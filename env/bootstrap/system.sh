@@ -45,8 +45,21 @@ ensure_system_packages() {
 
 install_packages() {
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=2)
-  # An interrupted run leaves dpkg half way; this ends what it began.
-  as_root dpkg --configure -a
+  finish_dpkg
   as_root "${apt[@]}" update
   as_root "${apt[@]}" install -y --no-install-recommends "${MISSING[@]}"
+}
+
+# An interrupted run leaves dpkg half way, or still at work without its apt: wait for
+# it, then end what it began (apt refuses to do anything before).
+finish_dpkg() {
+  local said try
+  for try in {1..120}; do
+    if said=$(as_root dpkg --configure -a 2>&1); then return 0; fi
+    echo "$said"
+    grep -q 'lock' <<<"$said" || return 1
+    echo "dpkg is at work elsewhere; waiting (try $try)"
+    sleep 5
+  done
+  return 1
 }
