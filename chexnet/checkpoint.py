@@ -15,6 +15,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,8 @@ def save_checkpoint(
         temporary.replace(path)
         _sync_folder(folder)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise UserError(
             f"a checkpoint written to {path}",
             found=f"{error.strerror}",

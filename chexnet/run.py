@@ -13,8 +13,8 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 from chexnet.config import TrainConfig, find_differences, parse_config, render_config
 from chexnet.errors import UserError
+from chexnet.records import Dataset
 
 SCHEMA_VERSION = 1
 CONFIG = "config.json"
@@ -79,21 +80,76 @@ class RunRecord:
     error: str | None = None
 
 
-def open_run(
-    folder: Path, *, config: TrainConfig, resume: bool, environment: Path | None = None
+def begin_run(
+    folder: Path,
+    *,
+    config: TrainConfig,
+    record: RunRecord,
+    resume: bool,
+    environment: Path | None = None,
 ) -> None:
-    """Make the run folder, or check that it may be continued with this configuration.
+    """Make or check the run folder and write the record of the run that begins.
 
     Args:
         folder: the run folder.
         config: what will be trained.
+        record: from `make_record`.
         resume: continue what is there; an empty or missing folder is begun.
         environment: the validation report, copied to ``environment.json``.
 
     Raises:
-        UserError: the folder has content and ``resume`` is not given; or it is the
-            run of another configuration; or it cannot be written.
+        UserError: the folder may not be used, or holds a run on other data.
     """
+    _open_folder(folder, config=config, resume=resume, environment=environment)
+    before = load_record(folder)
+    if before and before.data_sha256 != record.data_sha256:
+        raise UserError(
+            f"the data that the run in {folder} was begun with, {before.data}",
+            found=f"other data in {record.data}",
+            fix="give that data, or choose another --run",
+        )
+    if before:
+        record = replace(record, started=before.started, resumed_from=before.resumed_from)
+    write_record(folder, record=record)
+
+
+def make_record(
+    dataset: Dataset,
+    *,
+    hosts: Sequence[str],
+    device: str,
+    command: Sequence[str],
+    horovod: Mapping[str, bool],
+) -> RunRecord:
+    """Return the record of a run that begins now.
+
+    Args:
+        dataset: what it trains on.
+        hosts: the host of each rank, in the order of the ranks.
+        device: ``cpu`` or ``gpu``.
+        command: the command line.
+        horovod: what Horovod was built with.
+    """
+    return RunRecord(
+        status="running",
+        command=tuple(command),
+        started=now(),
+        ranks=len(hosts),
+        hosts=tuple(hosts),
+        device=device,
+        data=str(dataset.root.resolve()),
+        data_sha256=dataset.sha256,
+        lock_sha256=hash_lock(),
+        git_revision=find_revision(),
+        versions=list_versions(),
+        horovod=dict(horovod),
+    )
+
+
+def _open_folder(
+    folder: Path, *, config: TrainConfig, resume: bool, environment: Path | None
+) -> None:
+    """Make the run folder, or check that it may be continued with this configuration."""
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     there = [name for name in there if name not in ALLOWED_BEFORE and not name.endswith(".log")]
     if there and not resume:

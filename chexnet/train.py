@@ -38,7 +38,7 @@ from chexnet.model import NORMALISATION, build_model
 from chexnet.pipeline import make_pipeline, steps_per_epoch
 from chexnet.progress import Reporter
 from chexnet.records import Dataset, load_dataset, named_damage
-from chexnet.run import CHECKPOINTS, RunRecord
+from chexnet.run import CHECKPOINTS
 from chexnet.schedule import Schedule, learning_rate, make_schedule
 from chexnet.signals import Interrupted, StopSignal
 from chexnet.step import Measured, Meter, Trainer
@@ -108,9 +108,15 @@ def train(
     device = distributed.select_device(config.device, ranks=ranks, plan=plan)
     dataset = load_dataset(data)
     config = resolve_config(config, dataset=dataset)
-    record = make_record(dataset, ranks=ranks, device=device, command=command)
+    record = run.make_record(
+        dataset,
+        hosts=distributed.gather_objects(platform.node(), name="hosts"),
+        device=device,
+        command=command,
+        horovod=distributed.describe_horovod(),
+    )
     distributed.on_first(
-        lambda: begin_run(
+        lambda: run.begin_run(
             folder, config=config, record=record, resume=resume, environment=environment
         ),
         name="begin",
@@ -148,54 +154,6 @@ def make_job(folder: Path, *, config: TrainConfig, dataset: Dataset, ranks: Rank
     )
     reporter = Reporter(enabled=ranks.is_first, total_steps=config.epochs * steps)
     return Job(folder, config, dataset, ranks, steps, schedule, reporter, StopSignal())
-
-
-def make_record(
-    dataset: Dataset, *, ranks: Ranks, device: str, command: Sequence[str]
-) -> RunRecord:
-    """Return the record of a run that begins now; every rank must call this."""
-    return RunRecord(
-        status="running",
-        command=tuple(command),
-        started=run.now(),
-        ranks=ranks.size,
-        hosts=tuple(distributed.gather_objects(platform.node(), name="hosts")),
-        device=device,
-        data=str(dataset.root.resolve()),
-        data_sha256=dataset.sha256,
-        lock_sha256=run.hash_lock(),
-        git_revision=run.find_revision(),
-        versions=run.list_versions(),
-        horovod=distributed.describe_horovod(),
-    )
-
-
-def begin_run(
-    folder: Path,
-    *,
-    config: TrainConfig,
-    record: RunRecord,
-    resume: bool,
-    environment: Path | None,
-) -> None:
-    """Make or check the run folder and write the record of the run that begins.
-
-    Raises:
-        UserError: the folder may not be used, or is a run on other data.
-    """
-    run.open_run(folder, config=config, resume=resume, environment=environment)
-    before = run.load_record(folder)
-    if before and before.data_sha256 != record.data_sha256:
-        raise UserError(
-            f"the data that the run in {folder} was begun with, {before.data}",
-            found=f"other data in {record.data}",
-            fix="give that data, or choose another --run",
-        )
-    if before:
-        record = dataclasses.replace(
-            record, started=before.started, resumed_from=before.resumed_from
-        )
-    run.write_record(folder, record=record)
 
 
 def _build(job: Job, *, startup: dict[str, float]) -> tuple[Trainer, int]:
@@ -363,18 +321,7 @@ def _finish_epoch(
     """Write checkpoint, metrics and record of an epoch; rank 0 only."""
     auroc = scores.mean_auroc if scores else None
     step = epoch * job.steps
-    description = Description(
-        epoch=epoch,
-        step=step,
-        model=job.config.model,
-        input_size=job.dataset.image_size,
-        image_size=job.config.image_size,
-        precision=job.config.precision,
-        findings=FINDINGS,
-        normalisation=NORMALISATION,
-        config_sha256=job.config.sha256,
-        validation_auroc=auroc,
-    )
+    description = _describe(job, epoch=epoch, auroc=auroc)
     save_checkpoint(
         job.folder / CHECKPOINTS,
         description=description,
@@ -396,6 +343,22 @@ def _finish_epoch(
     job.reporter.say(
         f"epoch {epoch}/{job.config.epochs}  loss {measured.loss:.4f}  "
         f"validation AUROC {shown}  {measured.images_per_s:.1f} images/s  {seconds:.0f} s"
+    )
+
+
+def _describe(job: Job, *, epoch: int, auroc: float | None) -> Description:
+    """Return what the checkpoint of an epoch says about itself."""
+    return Description(
+        epoch=epoch,
+        step=epoch * job.steps,
+        model=job.config.model,
+        input_size=job.dataset.image_size,
+        image_size=job.config.image_size,
+        precision=job.config.precision,
+        findings=FINDINGS,
+        normalisation=NORMALISATION,
+        config_sha256=job.config.sha256,
+        validation_auroc=auroc,
     )
 
 

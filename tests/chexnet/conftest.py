@@ -1,0 +1,95 @@
+"""Made-up data, and programs on real ranks."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def clean_environment() -> dict[str, str]:
+    # Without what an outer launcher left, so that the tests can run under one.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_"))}
+    return kept | {
+        "PYTHONPATH": str(ROOT),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # Ranks that wait leave the core to those that compute.
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    }
+
+
+def command_line(ranks: int, words: list) -> list[str]:
+    launcher = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none"]
+    return [*(launcher if ranks else []), sys.executable, *(str(word) for word in words)]
+
+
+@pytest.fixture(scope="session")
+def launch():
+    """Return a function that runs Python on some ranks; 0 means without a launcher."""
+
+    def run(*words, ranks: int = 0) -> Outcome:
+        done = subprocess.run(
+            command_line(ranks, list(words)),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def start():
+    """Return a function that starts the program on some ranks and does not wait for it."""
+
+    def begin(*words, ranks: int = 0) -> subprocess.Popen:
+        return subprocess.Popen(
+            command_line(ranks, ["-m", "chexnet", *words]),
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def chexnet(launch):
+    """Return a function that runs the program, on some ranks."""
+
+    def run(*words, ranks: int = 0) -> Outcome:
+        return launch("-m", "chexnet", *words, ranks=ranks)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory) -> Path:
+    """Return a folder of 300 prepared films of 32 px."""
+    from chexnet.prepare import prepare_data
+    from chexnet.synthetic import make_sample_data
+
+    folder = tmp_path_factory.mktemp("small")
+    make_sample_data(folder / "nih", num_images=300, size_px=32, seed=3)
+    prepare_data(folder / "nih", output=folder / "data", size_px=32)
+    return folder / "data"

@@ -1,0 +1,72 @@
+"""What two real ranks agree on; the program they run is rank_program.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+PROGRAM = Path(__file__).with_name("rank_program.py")
+
+
+@pytest.fixture(scope="module")
+def report(launch, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ranks") / "report.json"
+    done = launch(PROGRAM, path, ranks=2)
+    assert done.code == 0, done.err
+    return json.loads(path.read_text())
+
+
+def test_two_ranks(report):
+    assert report["ranks"] == 2
+
+
+def test_gradients_of_halves_equal_those_of_the_whole_batch(report, record_property):
+    record_property("gradient_error_float32", report["gradient_error_float32"])
+    print(f"largest relative error, float32: {report['gradient_error_float32']:.1e}")
+    assert report["gradient_error_float64"] < 1e-10
+    assert report["gradient_error_float32"] < 1e-4
+
+
+def test_global_moving_statistics_equal_those_of_the_whole_batch(report):
+    assert report["moving_error_float64"] < 1e-12
+
+
+def test_ranks_start_alike_after_the_broadcast(report):
+    before, after, *_ = report["spreads"]
+    assert before > 0.01  # other seeds, so that the broadcast has something to do
+    assert after == 0
+
+
+def test_weights_and_optimizer_are_identical_after_20_steps(report):
+    assert report["spreads"][2] == 0
+
+
+def test_moving_statistics_differ_until_they_are_averaged(report):
+    *_, apart, averaged = report["spreads"]
+    assert apart > 0
+    assert averaged == 0
+
+
+def test_step_is_traced_once(report):
+    assert report["traces"] == 1
+
+
+def test_rows_of_unequal_number_are_gathered_in_order(report):
+    assert report["rows"] == [[1], [1]]  # none of rank 0, two of rank 1
+
+
+def test_measured_is_the_mean_of_the_ranks(report):
+    # Losses 1 and 2; 0.5 s and 1.5 s for 30 films, and what measuring itself took; each
+    # rank waited 0.25 s.
+    loss, images_per_s, wait_fraction = report["measured"]
+    assert loss == pytest.approx(1.5)
+    assert 0 < images_per_s <= 30.0
+    assert wait_fraction / images_per_s == pytest.approx(0.25 / 30)
+
+
+def test_on_first_gives_all_ranks_the_result_and_the_error(report):
+    assert report["on_first"] == "by 0"
+    first, second = report["errors"]
+    assert first == second == ["expected: a thing\nfound:    another\nfix:      change it", 3]

@@ -1,0 +1,96 @@
+"""The command line without TensorFlow: help and wrong use, each with its exit code."""
+
+import subprocess
+import sys
+
+import pytest
+
+import chexnet.__main__ as program
+from chexnet.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    for name in (*program.RANK_VARIABLES, *program.SIZE_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate", "make-sample-data", "prepare-data"])
+def test_every_verb_has_help(verb, capsys):
+    with pytest.raises(SystemExit) as caught:
+        program.main([verb, "--help"])
+    assert caught.value.code == 0
+    assert "--" in capsys.readouterr().out
+
+
+def test_help_of_train_lists_presets_and_keys(capsys):
+    with pytest.raises(SystemExit):
+        program.main(["train", "--help"])
+    out = capsys.readouterr().out
+    assert "demo, lab" in out
+    assert "batch_norm_momentum" in out
+
+
+def test_help_does_not_load_tensorflow():
+    code = (
+        "import sys; from chexnet.__main__ import make_parser; make_parser(); "
+        "sys.exit('tensorflow' in sys.modules or 'horovod' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "--data", "d", "--run", "r", "--set", "colour=red"], "'colour'"),
+        (["train", "--data", "d", "--run", "r", "--set", "preset=best"], "demo, lab"),
+        (["train", "--data", "d", "--run", "r", "--config", "/none.toml"], "/none.toml"),
+        (["evaluate", "--run", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_wrong_use_is_a_message_and_exit_2(words, expected, capsys):
+    assert program.main(words) == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert "Traceback" not in err
+
+
+def test_no_verb_is_wrong_use(capsys):
+    with pytest.raises(SystemExit) as caught:
+        program.main([])
+    assert caught.value.code == 2
+    assert "VERB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "expected"),
+    [
+        (UserError("a", found="b", fix="c", exit_code=3), 3, "fix:      c"),
+        (KeyboardInterrupt(), 1, "ctrl-C"),
+        (RuntimeError("a fault of ours"), 1, "Traceback"),
+    ],
+)
+def test_exit_codes(monkeypatch, capsys, error, code, expected):
+    def fail(arguments):
+        raise error
+
+    monkeypatch.setattr(program, "_evaluate", fail)
+    assert program.main(["evaluate", "--run", "r"]) == code
+    assert expected in capsys.readouterr().err
+
+
+def test_what_an_import_writes_is_held_back_unless_it_fails(capfd):
+    import os
+
+    with program._quiet_import():
+        os.write(2, b"a note of TensorFlow")
+    assert "note" not in capfd.readouterr().err
+
+    def broken():
+        with program._quiet_import():
+            os.write(2, b"the reason")
+            raise ImportError
+
+    with pytest.raises(ImportError):
+        broken()
+    assert "the reason" in capfd.readouterr().err
