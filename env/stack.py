@@ -79,7 +79,7 @@ class Stack:
         name: its key in the catalogue, e.g. ``"cpu"``.
         status: ``"supported"`` or ``"candidate"``.
         device: ``"cpu"`` or ``"gpu"``: what the stack trains on.
-        components: version by component, e.g. ``{"tensorflow": "2.21.0"}``.
+        components: version by component, e.g. ``{"tensorflow": "2.16.1"}``.
     """
 
     name: str

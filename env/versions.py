@@ -1,7 +1,7 @@
 """Version strings of the shapes this project meets, and their order.
 
 Knows numbers with dots (``12.4``, ``535.104.05``, ``9.3.0.75``), Debian's epochs and
-revisions (``1:4.5.1-1``, ``4.1.4-3+b1``) and Python's pre-releases (``2.21.0rc1``).
+revisions (``1:4.5.1-1``, ``4.1.6-3+b1``) and Python's pre-releases (``2.16.0rc1``).
 Neither ``packaging`` nor ``dpkg`` reads all of them: the first takes Debian's ``-1`` for
 a post-release and rewrites ``05``, the second puts ``rc1`` after the release. Leaves
 what a version must be to its callers.
@@ -50,14 +50,14 @@ class Version:
 
     @property
     def is_before_release(self) -> bool:
-        """Whether this precedes the version its numbers name, as ``2.21.0rc1`` does."""
+        """Whether this precedes the version its numbers name, as ``2.16.0rc1`` does."""
         return any(
             part.startswith("~")
             for part in (self._ordered(self.rest), self._ordered(self.revision))
         )
 
     def has_prefix(self, prefix: str) -> bool:
-        """Whether this is a version of ``prefix``: ``4.1.4-3+b1`` is one of ``4.1.4`` and ``4.1``.
+        """Whether this is a version of ``prefix``: ``4.1.6-3+b1`` is one of ``4.1.6`` and ``4.1``.
 
         Raises:
             UserError: ``prefix`` is no version.
@@ -114,7 +114,7 @@ def parse_version(text: str) -> Version:
     """
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
-        raise UserError("a version such as 4.1.4 or 4.1.4-3+b1", found=repr(text),
+        raise UserError("a version such as 4.1.6 or 4.1.6-3+b1", found=repr(text),
                         fix="write digits and dots first")  # fmt: skip
     return Version(
         text=text.strip(),
