@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import tensorflow as tf
+
 from chexnet import nih, records
 from chexnet.errors import UserError, name_some, unknown_name
 from chexnet.folders import new_folder
@@ -178,8 +180,6 @@ def _write_shard(
     path: Path, *, films: Sequence[Source], converted: Iterator[tuple[bytes, str]]
 ) -> list[str]:
     """Write one record file; return what is wrong with images that could not be read."""
-    import tensorflow as tf
-
     bad = []
     with tf.io.TFRecordWriter(str(path)) as writer:
         for film, image_path in films:
