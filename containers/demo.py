@@ -27,11 +27,19 @@ IMAGE_SIZE_PX = 64
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its name, the file it leaves when it is done, and how to do it."""
+    """One step of the demo.
+
+    Attributes:
+        name: what it is called in the table.
+        leaves: the file that tells whether it was done.
+        work: does it and returns an exit code.
+        is_done: whether that file says so; a file that is there does, by default.
+    """
 
     name: str
     leaves: Path
     work: Callable[[], int]
+    is_done: Callable[[Path], bool] = Path.exists
 
 
 def run_demo(output: Path, *, ranks: int = 2, num_images: int = IMAGES, epochs: int = 0) -> int:
@@ -55,13 +63,13 @@ def run_demo(output: Path, *, ranks: int = 2, num_images: int = IMAGES, epochs: 
     seconds: dict[str, float] = _load(mark).get("seconds", {})
     steps = _steps(output, ranks=ranks, num_images=num_images, epochs=epochs)
     for number, step in enumerate(steps, start=1):
-        if step.leaves.exists():
+        if step.is_done(step.leaves):
             print(f"[{number}/{len(steps)}] {step.name}: done before ({step.leaves})", flush=True)
             continue
         print(f"[{number}/{len(steps)}] {step.name} …", flush=True)
         started = time.monotonic()
         code = step.work()
-        if code == EXIT_GOOD and not step.leaves.exists():
+        if code == EXIT_GOOD and not step.is_done(step.leaves):
             code = EXIT_FAILED
         if code != EXIT_GOOD:
             print(f"{step.name} ended with exit code {code}; run the same command to go on")
@@ -76,7 +84,7 @@ def _steps(output: Path, *, ranks: int, num_images: int, epochs: int) -> tuple[S
     films, data, run = output / "films", output / "data", output / "run"
     program = Site().enter(["python", "-m", "chexnet"])
     sample = [*program, "make-sample-data", "--output", str(films), "--images", str(num_images)]
-    sample += ["--size", str(IMAGE_SIZE_PX), "--force"]
+    sample += ["--size", str(IMAGE_SIZE_PX)]
     prepare = [*program, "prepare-data", "--source", str(films), "--output", str(data)]
     prepare += ["--size", str(IMAGE_SIZE_PX)]
     training = Training(
@@ -89,9 +97,13 @@ def _steps(output: Path, *, ranks: int, num_images: int, epochs: int) -> tuple[S
     return (
         Step("sample data", films / "test_list.txt", lambda: run_command(sample)),
         Step("prepare data", data / "dataset.json", lambda: run_command(prepare)),
-        Step("validate and train", run / "finished.json", lambda: train(training)),
+        Step("validate and train", run / "record.json", lambda: train(training), _is_finished),
         Step("evaluate", run / "evaluation.json", lambda: evaluate(run)),
     )
+
+
+def _is_finished(record: Path) -> bool:
+    return _load(record).get("status") == "finished"
 
 
 def _claim(output: Path, *, mark: Path, settings: dict[str, int]) -> None:
@@ -121,10 +133,22 @@ def _save(mark: Path, *, settings: dict[str, int], seconds: dict[str, float]) ->
 
 
 def _print_summary(output: Path, *, steps: tuple[Step, ...], seconds: dict[str, float]) -> None:
-    table = Table("step", "seconds", "left behind", title="What happened")
-    for step in steps:
-        table.add_row(step.name, f"{seconds.get(step.name, 0):.0f}", str(step.leaves))
     scores = _load(output / "run" / "evaluation.json")
+    record = _load(output / "run" / "record.json")
+    report = _load(output / "run" / "environment.json")
+    passed = sum(result["status"] == "PASS" for result in report["results"])
+    said = {
+        "sample data": "films with planted findings, in NIH's layout",
+        "prepare data": "record files and their description",
+        "validate and train": f"{passed} checks passed; {record['ranks']} ranks, "
+        f"{record['throughput']['images_per_s']:.0f} images/s",
+        "evaluate": f"mean AUROC {scores['mean_auroc']:.3f} on {scores['num_examples']} "
+        f"films of {scores['split']}",
+    }
+    table = Table("step", "seconds", "what happened", "where", title="The demo")
+    for step in steps:
+        where = step.leaves.relative_to(output)
+        table.add_row(step.name, f"{seconds[step.name]:.0f}", said[step.name], str(where))
     console = Console()
     console.print(table)
-    console.print(f"mean AUROC on {scores['split']}: {scores['mean_auroc']:.3f}", highlight=False)
+    print(f"everything lies in {output}; together {sum(seconds.values()):.0f} s")

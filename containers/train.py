@@ -6,6 +6,7 @@ line. Leaves what training is to ``chexnet``, which is only ever started as a ch
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,9 +95,18 @@ def evaluate(
     _require(run, what="a run folder", fix="train first: invoke train --help")
     if image is not None:
         _require(image, what="an image", fix="build one: invoke build-image --help")
-    site = Site(image, binds=(run.resolve(),))
+    site = Site(image, binds=(run.resolve(), *_data_of(run)))
     program = ["python", "-m", "chexnet", "evaluate", "--run", str(run.resolve()), "--split", split]
     return run_command(site.enter(program), dry_run=dry_run)
+
+
+def _data_of(run: Path) -> tuple[Path, ...]:
+    """Return the data folder that a run's record names; none where there is no record."""
+    try:
+        data = Path(json.loads((run / "record.json").read_text(encoding="utf-8"))["data"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()  # the program itself says what is wrong with the run
+    return (data,) if data.is_dir() else ()
 
 
 def _require(path: Path, *, what: str, fix: str) -> None:
