@@ -229,6 +229,9 @@ def _check_output(output: Path, *, force: bool) -> None:
                         fix="name a file in it")  # fmt: skip
     if not output.parent.is_dir():
         raise UserError("a folder for the image", found=f"no {output.parent}", fix="make it first")
+    if not os.access(output.parent, os.W_OK):
+        raise UserError("a folder to write the image to", found=f"{output.parent} is read-only",
+                        fix="name another with --output")  # fmt: skip
     if output.exists() and not force:
         raise UserError("no image there yet", found=str(output),
                         fix="give --force to replace it, or another --output")  # fmt: skip
@@ -323,7 +326,11 @@ def _place_base(plan: _Plan) -> None:
 @contextmanager
 def _folders(plan: _Plan) -> Iterator[None]:
     """Make the work folder; take it and any half image away again, however it ends."""
-    plan.work.mkdir(parents=True)
+    try:
+        plan.work.mkdir(parents=True)
+    except OSError as error:
+        raise UserError("a cache folder to work in", found=f"{plan.work}: {error.strerror}",
+                        fix="set CHEXNET_HOME to a folder of yours") from error  # fmt: skip
     plan.log.write_text("", encoding="utf-8")
     try:
         yield

@@ -226,6 +226,15 @@ def test_wrong_use_is_refused_with_what_is_known(place, wrong, known):
     assert left() == []
 
 
+def test_a_cache_that_cannot_be_made_says_which_variable_moves_it(place, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CHEXNET_HOME", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="CHEXNET_HOME") as caught:
+        make(place)
+    assert caught.value.exit_code == 2
+    assert left() == []
+
+
 def test_a_lock_of_another_catalogue_is_refused(place, monkeypatch):
     other = load_stack("cpu13")
     monkeypatch.setattr(build, "lock_path", lambda _name: lock_path("cpu"))
