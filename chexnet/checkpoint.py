@@ -28,6 +28,9 @@ SCHEMA_VERSION = 1
 KEEP_NEWEST = 2
 PATTERN = "epoch-*.npz"
 
+# What reading a file that is damaged or no checkpoint may raise.
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+
 Say = Callable[[str], None]
 
 
@@ -127,7 +130,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             arrays = {name: file[name] for name in file.files}
         stored = str(arrays.pop("sha256"))
         data = json.loads(str(arrays["description"]))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         reason = str(error) or type(error).__name__
         raise UserError("a whole checkpoint", found=f"{path}: {reason}", fix=fix) from error
     if stored != _hash_arrays(arrays):
@@ -162,12 +165,13 @@ def load_newest(folder: Path, *, say: Say) -> Checkpoint | None:
 
 
 def load_best(folder: Path, *, say: Say) -> Checkpoint:
-    """Return the whole checkpoint with the highest validation AUROC, the newest if undefined.
+    """Return the whole checkpoint with the highest validation AUROC, the older of equals.
 
     Raises:
         UserError: there is no checkpoint, or every one is damaged.
     """
-    best = min(_load_whole(list_checkpoints(folder), say), key=_merit, default=None)
+    paths = sorted(list_checkpoints(folder), key=_merit)
+    best = next(_load_whole(paths, say), None)
     if best is None:
         raise UserError(
             "a checkpoint to evaluate",
@@ -226,10 +230,18 @@ def check_description(
         )
 
 
-def _merit(checkpoint: Checkpoint) -> tuple[float, int]:
-    """Return a key that sorts the best first, and the newer of equals."""
-    value = checkpoint.description.validation_auroc
-    return (-value if value is not None else 0.0, -checkpoint.description.epoch)
+def _merit(path: Path) -> tuple[float, str]:
+    """Return a key that sorts the best first, and the older of equals.
+
+    Reads the description alone, not 85 MB of weights; a file whose description cannot be
+    read sorts last.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            value = json.loads(str(file["description"]))["validation_auroc"]
+    except _UNREADABLE:
+        return (1.0, path.name)
+    return (-value if value is not None else 0.0, path.name)
 
 
 def _load_whole(paths: Sequence[Path], say: Say) -> Iterator[Checkpoint]:
@@ -259,9 +271,9 @@ def _remove_old(folder: Path) -> None:
     paths = list_checkpoints(folder)
     if len(paths) <= KEEP_NEWEST:
         return
-    best = min(_load_whole(paths, lambda text: None), key=_merit)
+    best = min(paths, key=_merit)
     for path in paths[:-KEEP_NEWEST]:
-        if path != best.path:
+        if path != best:
             path.unlink(missing_ok=True)
 
 

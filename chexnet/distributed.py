@@ -53,6 +53,10 @@ class Ranks:
 
 def start() -> Ranks:
     """Change 1: join the other ranks; one rank where no launcher started this."""
+    if len(os.sched_getaffinity(0)) == 1:
+        # Horovod's thread shares the only core with the computation, and MPI waits by
+        # spinning: make it give way. Read by Open MPI when it starts.
+        os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     hvd.init()
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank())
 

@@ -92,9 +92,9 @@ def test_last_two_and_best_are_kept(tmp_path):
     assert load_newest(tmp_path, say=print).description.epoch == 5
 
 
-def test_undefined_auroc_is_not_the_best_but_the_newest_of_them_is(tmp_path):
+def test_undefined_auroc_is_never_better_than_a_number(tmp_path):
     save(tmp_path, 1, None)
-    save(tmp_path, 2, None)
+    save(tmp_path, 2, 0.3)
     assert load_best(tmp_path, say=print).description.epoch == 2
 
 
@@ -126,6 +126,16 @@ def test_damaged_newest_is_passed_over_and_said(tmp_path, damage):
     assert load_newest(tmp_path, say=said.append).description.epoch == 1
     assert len(said) == 1
     assert "epoch-0002.npz" in said[0]
+
+
+@pytest.mark.parametrize("damage", [flip_bit, cut])
+def test_damaged_best_is_not_taken(tmp_path, damage):
+    damage(save(tmp_path, 2, 0.9))
+    save(tmp_path, 3, 0.3)
+    said = []
+    assert load_best(tmp_path, say=said.append).description.epoch == 3
+    # Where not even its description can be read it is no candidate, and nothing is said.
+    assert len(said) == (damage is flip_bit)
 
 
 def test_changed_value_with_a_right_zip_is_found_by_the_hash(tmp_path):
