@@ -75,7 +75,7 @@ def _unused(evidence: Evidence) -> Finding:
 def visible_devices(facts: Facts) -> list[str]:
     """Return the UUIDs that CUDA would show this process, in its order.
 
-    As CUDA does it: the list ends at the first entry that names no device (PIN-07).
+    As CUDA does it: the list ends at the first entry that names no device.
 
     Raises:
         CannotTellError: NVML or the variable could not be read.
