@@ -56,7 +56,7 @@ def real_environ():
 def run_env(real_environ):
     """Run ``python -m env …`` as a user does: in a child, from the project's folder."""
 
-    def run(*argv, prefix=(), timeout=120, **environ):
+    def run(*argv, prefix=(), timeout=300, **environ):
         variables = {**real_environ, **environ}
         return subprocess.run(
             [*prefix, sys.executable, "-m", "env", *map(str, argv)],

@@ -26,7 +26,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(), st.builds(Fact, JSON, st.text(), st.none() | st.text())))
 def test_any_facts_come_back(tmp_path_factory, facts):
     path = tmp_path_factory.mktemp("facts") / "f.json"
@@ -90,6 +90,7 @@ def test_cpu_lists_are_short(cpus, text):
     assert render_cpu_list(cpus) == text
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 300), min_size=1))
 def test_cpu_lists_come_back(cpus):
     assert set(parse_cpu_list(render_cpu_list(cpus))) == cpus

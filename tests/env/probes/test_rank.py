@@ -38,7 +38,7 @@ def launch(tmp_path, fakes):
 def mpirun(*argv, environ=None, prefix=()):
     return subprocess.run(
         [*prefix, "mpirun", "--oversubscribe", *map(str, argv)], env=environ, check=False,
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 
