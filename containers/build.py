@@ -112,6 +112,12 @@ class _Plan:
         return str(self.base.folder) if self.format == "singularity" else self.base.tar.name
 
     @property
+    def labels(self) -> dict[str, str]:
+        """The labels that only this build knows: where from, when, and on what."""
+        base = f"mmdebstrap:{self.base.codename}" if self.base else self.lock.base["image"]
+        return origin_labels(self.root) | {"org.opencontainers.image.base.name": base}
+
+    @property
     def stage(self) -> Path:
         """The cached first stage (Singularity), named by the hash of its inputs."""
         return cache_folder() / "stages" / f"{self.stack.name}-{self._stage_key()}"
@@ -259,7 +265,7 @@ def _steps(plan: _Plan) -> list[Step]:
         steps.append(Step(title, tuple(argv), plan.context, product=(made, plan.stage)))
     request = BuildRequest(
         definition, plan.context, plan.partial, plan.work, tag=f"chexnet:{plan.stack.name}",
-        labels=origin_labels(plan.root), lent=plan.lent,
+        labels=plan.labels, lent=plan.lent,
     )  # fmt: skip
     commands = plan.engine.build_commands(request)
     titles = ("build the image", "write the archive")
@@ -309,8 +315,8 @@ def _write_definitions(plan: _Plan) -> None:
         build_stage=str(plan.stage) if singularity else "",
     )  # fmt: skip
     if singularity:
-        labels = origin_labels(plan.root).items()
-        text += "%labels\n" + "".join(f"    {name} {value}\n" for name, value in sorted(labels))
+        lines = (f"    {name} {value}\n" for name, value in sorted(plan.labels.items()))
+        text += "%labels\n" + "".join(lines)
         first = render_build_stage(plan.stack, lock=plan.lock, local_base=plan.local_base)
         (plan.work / "stage.def").write_text(first, encoding="utf-8")
     (plan.work / FILE_NAMES[plan.format]).write_text(text, encoding="utf-8")

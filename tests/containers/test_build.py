@@ -116,6 +116,7 @@ def test_the_definition_that_is_built_has_the_labels_of_this_build(place, monkey
     assert "org.opencontainers.image.created 1970-01-02T00:00:00Z" in last
     assert "org.opencontainers.image.revision unknown" in last
     assert "org.opencontainers.image.source unknown" in last
+    assert "org.opencontainers.image.base.name mmdebstrap:bookworm" in last
 
 
 def test_the_first_stage_is_kept_and_used_again_while_nothing_it_reads_changes(place):

@@ -110,6 +110,8 @@ def check_labels(labels):
     assert labels["chexnet.lock.sha256"] == LOCK.sha256
     assert labels[f"{prefix}title"] == "chexnet-cpu"
     assert labels[f"{prefix}source"]
+    base = {"mmdebstrap:bookworm", load_stack("cpu").base.image}
+    assert labels[f"{prefix}base.name"] in base
     assert re.fullmatch(r"unknown|[0-9a-f]{40}(-dirty)?", labels[f"{prefix}revision"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", labels[f"{prefix}created"])
 
