@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.build import SUFFIXES, build_image, cache_folder
+from containers.blueprint import SUFFIXES, cache_folder
+from containers.build import build_image
 from containers.context import find_host_ca, stage_project
 from env.stack import load_stack
 from recipes.render import render_definition

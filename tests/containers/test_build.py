@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from containers import base, build
+from containers import base, blueprint, build
 from containers.build import build_image, render_result
 from env.errors import UserError
 from env.lock import load_lock, lock_path
@@ -154,8 +154,10 @@ def test_the_cache_keeps_the_newest_and_the_one_in_use(place):
 
 def test_a_changed_recipe_is_in_the_key_too(place, monkeypatch):
     make(place)
-    render = build.render_build_stage
-    monkeypatch.setattr(build, "render_build_stage", lambda *a, **k: render(*a, **k) + "# new\n")
+    render = blueprint.render_build_stage
+    monkeypatch.setattr(
+        blueprint, "render_build_stage", lambda *a, **k: render(*a, **k) + "# new\n"
+    )
     assert "compile the first stage" in make(place, force=True).seconds
 
 
@@ -238,7 +240,7 @@ def test_a_cache_that_cannot_be_made_says_which_variable_moves_it(place, tmp_pat
 
 def test_a_lock_of_another_catalogue_is_refused(place, monkeypatch):
     other = load_stack("cpu13")
-    monkeypatch.setattr(build, "lock_path", lambda _name: lock_path("cpu"))
+    monkeypatch.setattr(blueprint, "lock_path", lambda _name: lock_path("cpu"))
     with pytest.raises(UserError, match="invoke lock --stack cpu13"):
         build_image(other, format="singularity", root=place)
 
