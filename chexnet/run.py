@@ -109,7 +109,13 @@ def begin_run(
             fix="give that data, or choose another --run",
         )
     if before:
-        record = replace(record, started=before.started, resumed_from=before.resumed_from)
+        record = replace(
+            record,
+            started=before.started,
+            resumed_from=before.resumed_from,
+            throughput=before.throughput,
+            results=before.results,
+        )
     write_record(folder, record=record)
 
 

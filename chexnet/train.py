@@ -175,6 +175,9 @@ def _build(job: Job, *, startup: dict[str, float]) -> tuple[Trainer, int]:
     done = distributed.on_first(lambda: _restore(job, trainer), name="restore")
     distributed.broadcast_state(trainer.variables)
     startup["broadcast"] = time.perf_counter() - begun
+    if done >= config.epochs:
+        job.reporter.say(f"all {config.epochs} epochs are done")
+        return trainer, done
     begun = time.perf_counter()
     trainer.trace()
     startup["trace"] = time.perf_counter() - begun

@@ -73,12 +73,14 @@ def test_folder_with_content_is_refused_without_resume(tmp_path):
     assert caught.value.exit_code == 2
 
 
-def test_resume_keeps_the_first_start(tmp_path):
+def test_resume_keeps_the_first_start_and_what_came_out(tmp_path):
     begin(tmp_path)
+    write_record(tmp_path, record=dataclasses.replace(RECORD, results={"epoch": 2}))
     later = dataclasses.replace(RECORD, started="2027-01-01T00:00:00+00:00", ranks=3)
     begin(tmp_path, record=later, resume=True)
     assert load_record(tmp_path).started == RECORD.started
     assert load_record(tmp_path).ranks == 3
+    assert load_record(tmp_path).results == {"epoch": 2}
 
 
 def test_resume_of_nothing_begins(tmp_path):

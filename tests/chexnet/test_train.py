@@ -103,6 +103,16 @@ def test_killed_run_resumes_to_the_losses_of_the_run_left_alone(
     assert losses(folder) == losses(finished[0])
 
 
+@pytest.mark.mpi
+def test_resume_of_a_finished_run_changes_nothing(finished, chexnet, small_data):
+    folder, _ = finished
+    before = read_metrics(folder)
+    done = chexnet("train", "--data", small_data, "--run", folder, "--resume")
+    assert done.code == 0, done.err
+    assert "all 3 epochs are done" in done.out
+    assert read_metrics(folder) == before
+
+
 def wait_until(true, *, timeout_s):
     deadline = time.monotonic() + timeout_s
     while not true():
