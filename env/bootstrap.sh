@@ -10,7 +10,6 @@ CALLERS_UMASK=$(umask)
 umask 022 # what is set up here is for every user of the machine
 
 PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-readonly PROJECT
 # shellcheck source=env/bootstrap/common.sh
 source "$PROJECT/env/bootstrap/common.sh"
 # shellcheck source=env/bootstrap/system.sh
@@ -77,12 +76,13 @@ main() {
 
 # Which stack this host gets. The catalogue says the same; a test compares them.
 read_host() {
-  local file=${CHEXNET_OS_RELEASE:-/etc/os-release} release
-  release=$(sed -n 's/^\(ID\|VERSION_ID\)=//p' "$file" 2>/dev/null | tr -d '"' | sort -r | tr '\n' ' ')
+  local file=${CHEXNET_OS_RELEASE:-/etc/os-release} release name
+  release=$(sed -n 's/^\(ID\|VERSION_ID\)=//p' "$file" 2>/dev/null | tr -d '"' | sort -r | tr '\n' ' ') || true
+  name=$(sed -n 's/^PRETTY_NAME=//p' "$file" 2>/dev/null) || true
   case $release in
     "debian 12 ") STACK=cpu ;;
     "debian 13 ") STACK=cpu13 ;;
-    *) fail 2 "Debian 12 or 13" "$(sed -n 's/^PRETTY_NAME=//p' "$file" 2>/dev/null || true) ($file)" \
+    *) fail 2 "Debian 12 or 13" "${name:-a system of no known name} ($file)" \
       "run this in such a machine or container, or use an image: invoke build-image" ;;
   esac
   [[ $(uname -m) == x86_64 ]] ||
@@ -155,4 +155,5 @@ next         env/bootstrap.sh invoke --list
 TEXT
 }
 
-main "$@"
+# Sourced, it only defines: that is how the tests reach single functions.
+[[ ${BASH_SOURCE[0]} != "$0" ]] || main "$@"

@@ -22,13 +22,8 @@ run_logged() {
   say "$what …"
   tick "$what" "$began" &
   ticker=$!
-  set +e
-  (
-    set -e
-    "$function"
-  ) >"$log" 2>&1 </dev/null
-  status=$?
-  set -e
+  strictly "$function" >"$log" 2>&1 </dev/null
+  status=$STATUS
   kill "$ticker" 2>/dev/null || true
   wait "$ticker" 2>/dev/null || true
   [[ ! -t 2 ]] || printf '\r\033[K' >&2
@@ -41,12 +36,25 @@ run_logged() {
   say "$what: done in $((SECONDS - began)) s"
 }
 
+# strictly FUNCTION: run it so that its first failing command ends it; the outcome is in
+# STATUS. bash ignores `set -e` in all that stands before || or after if: never call this there.
+strictly() {
+  set +e
+  (
+    set -e
+    "$@"
+  )
+  STATUS=$?
+  set -e
+}
+
 # On a terminal the seconds run; elsewhere a line every 30 s shows that it lives.
 tick() {
   local bootstrap=$$ pause=30
   exec 9>&-
   [[ ! -t 2 ]] || pause=1
-  while sleep "$pause" && kill -0 "$bootstrap" 2>/dev/null; do
+  # sleep outlives this shell when that is killed, and must not keep the caller's pipe open.
+  while sleep "$pause" >/dev/null 2>&1 && kill -0 "$bootstrap" 2>/dev/null; do
     if [[ -t 2 ]]; then
       printf '\r\033[Kbootstrap: %s … %d s' "$1" "$((SECONDS - $2))" >&2
     else

@@ -16,25 +16,29 @@ check_python() {
 # against another TensorFlow loads with an undefined symbol, and pip's own cache would
 # hand it out: hence a cache of our own, and all of this in its key.
 horovod_inputs() {
-  local rules
+  local rules interpreter mpi compiler
   rules=$PROJECT/$(lock_get edits | sed -n 's/^path=//p')
+  interpreter=$("$PYTHON" -c 'import sys, sysconfig; print(sys.version, sysconfig.get_config_var("SOABI"))' |
+    tr '\n' ' ')
+  mpi="$(command -v mpicxx) $(mpicxx --showme:version 2>&1)"
+  compiler="$(command -v g++) $(g++ --version | sed -n 1p)"
   requirements run | grep -E '^(tensorflow|keras|numpy)[^=]*=='
   requirements build
   lock_get sources
   lock_get flags
   sha256sum <"$rules" | sed 's/^/edits /'
   sha256sum <"$PROJECT/env/source_edits.py" | sed 's/^/editor /'
-  "$PYTHON" -c 'import sys, sysconfig; print("python", sys.version, sysconfig.get_config_var("SOABI"))' | tr '\n' ' '
-  printf '\nopenmpi %s %s\n' "$(command -v mpicxx)" "$(mpicxx --showme:version 2>&1)"
-  printf 'compiler %s %s\n' "$(command -v g++)" "$(g++ --version | head -n 1)"
+  printf 'python %s\nopenmpi %s\ncompiler %s\n' "$interpreter" "$mpi" "$compiler"
   printf 'machine %s %s\n' "$(uname -m)" "$(getconf GNU_LIBC_VERSION)"
 }
 
 ensure_python_packages() {
   requirements build run develop >"$HOME_DIR/build/requirements.txt" ||
     fail 1 "a readable lock" "$LOCK" "restore it: git checkout $LOCK"
-  horovod_inputs >"$HOME_DIR/build/horovod-inputs.txt" ||
-    fail 1 "Horovod's build inputs" "mpicxx, g++ or the lock could not be read" "see the lines above"
+  strictly horovod_inputs >"$HOME_DIR/build/horovod-inputs.txt"
+  [[ $STATUS -eq 0 ]] ||
+    fail 1 "Horovod's build inputs" "mpicxx, g++, Python or the lock could not be read (above)" \
+      "make 'mpicxx --showme:version' and 'g++ --version' work, then run this again"
   HOROVOD_KEY=$(sha256sum <"$HOME_DIR/build/horovod-inputs.txt" | cut -c1-16)
   VENV_KEY=$(cat "$HOME_DIR/build/requirements.txt" <(echo "$PYTHON $HOROVOD_KEY") | sha256sum | cut -c1-16)
   VENV=$HOME_DIR/venvs/$STACK-$VENV_KEY
