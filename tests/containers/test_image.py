@@ -128,7 +128,7 @@ def check_files(paths):
     assert not names & COMPILERS
     assert not [name for name in names if re.search(r"(gcc|g\+\+|clang)-\d+$", name)]
     assert not [path for path in paths if "/cc1" in path]
-    for folder in ("/root/.cache/pip", "/var/lib/apt/lists/d", "/var/cache/apt/archives/l",
+    for folder in ("/root/.cache/pip", "/var/lib/apt/lists/d",
                    "/opt/chexnet/build", "/opt/chexnet/project/tests",
                    "/opt/chexnet/project/runs"):  # fmt: skip
         assert not [path for path in paths if path.startswith(folder)]
