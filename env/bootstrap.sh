@@ -114,7 +114,7 @@ is_ready() {
 }
 
 set_up() {
-  mkdir -p "$HOME_DIR"/{logs,ready,cache,build} 2>/dev/null ||
+  mkdir -p "$HOME_DIR"/{logs,ready,cache} 2>/dev/null ||
     fail 1 "a folder to set up in" "$HOME_DIR cannot be written" "set CHEXNET_HOME to another folder"
   [[ -w $HOME_DIR/ready ]] || fail 1 "an environment for this checkout in $HOME_DIR" \
     "none, and $(id -un) may not write there" "ask its owner to run this, or set CHEXNET_HOME to another folder"
@@ -124,6 +124,7 @@ set_up() {
     flock 9
     if is_ready; then exec 9>&-; return; fi
   fi
+  mkdir -p "$HOME_DIR/build" # only now: a run that ended just before has removed it
   say "setting up stack $STACK in $HOME_DIR"
   ensure_system_packages
   check_python
