@@ -49,10 +49,10 @@ class Horovod(bb_base):
         There is nothing to copy: it lies in the virtual environment.
         """
         heading = comment("Horovod must load with this stage's libraries", reformat=False)
-        return "\n".join(map(str, (heading, shell(commands=[load_command()]))))
+        return "\n".join(map(str, (heading, shell(commands=[_load_command()]))))
 
 
-def load_command() -> str:
+def _load_command() -> str:
     """Return the shell line that loads TensorFlow and Horovod's library and says versions."""
     program = (
         "import tensorflow, horovod, horovod.tensorflow as hvd; assert hvd.mpi_built(); "

@@ -13,7 +13,6 @@ from hpccm.common import container_type
 from hpccm.primitives import comment, copy, environment, label, raw, shell
 
 from env.lock import Lock
-from recipes.blocks.horovod import load_command
 from recipes.layout import LOCK, PROJECT, PROJECT_PARTS, VENV, lock_source
 
 ENVIRONMENT = {
@@ -25,6 +24,14 @@ ENVIRONMENT = {
     "PYTHONNOUSERSITE": "1",
     "PYTHONPATH": PROJECT,
 }
+
+
+# The checks of `python -m env` that judge an image, whatever machine it is on.
+IMAGE_CHECKS = (
+    "python.version", "python.packages", "python.shadowed", "tensorflow.import",
+    "tensorflow.loaded", "horovod.extension", "horovod.tensorflow", "horovod.import",
+    "horovod.mpi", "libraries.duplicates", "mpi.launcher", "mpi.version", "mpi.library",
+)  # fmt: skip
 
 
 class Project(bb_base):
@@ -56,7 +63,10 @@ class Project(bb_base):
 
 def _health() -> shell | raw:
     """Return the test that the image carries: ``%test``, or Docker's health check."""
-    commands = [load_command(), "cd / && invoke --list > /dev/null"]
+    commands = [
+        f"{VENV}/bin/python -m env --only {','.join(IMAGE_CHECKS)}",
+        f"{VENV}/bin/invoke --list > /dev/null",
+    ]
     if hpccm.config.g_ctype == container_type.SINGULARITY:
         return shell(commands=commands, _test=True)
     return raw(docker="HEALTHCHECK --interval=5m --timeout=2m CMD " + " && ".join(commands))

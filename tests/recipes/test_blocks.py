@@ -1,15 +1,18 @@
 """The building blocks: what each does in the first stage and what reaches the second."""
 
 import re
+import subprocess
+import sys
 
 import hpccm
 import pytest
 from hpccm.common import container_type
 
 from env.lock import Lock, PythonPackage
+from env.stack import PROJECT
 from recipes import layout
 from recipes.blocks.horovod import Horovod
-from recipes.blocks.project import Project
+from recipes.blocks.project import IMAGE_CHECKS, Project
 from recipes.blocks.system import SystemPackages
 from recipes.blocks.tensorflow import TensorFlow
 
@@ -100,11 +103,21 @@ def test_the_project_block_gives_a_health_check_labels_and_settings(format):
     assert "PYTHONNOUSERSITE=1" in text
     health = {"docker": "HEALTHCHECK ", "singularity": "%test\n"}
     assert health[format] in text
+    assert f"{layout.VENV}/bin/python -m env --only python.version," in text
     assert "org.opencontainers.image.title" in text
     for part in layout.PROJECT_PARTS:
         assert f"{part} {layout.PROJECT}/{part}" in text
     assert "runs" not in layout.PROJECT_PARTS
     assert "tests" not in layout.PROJECT_PARTS
+
+
+def test_the_image_tests_itself_with_checks_there_are():
+    listed = subprocess.run(
+        [sys.executable, "-m", "env", "--list"], cwd=PROJECT, capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    known = {line.split()[0] for line in listed.splitlines() if line.strip()}
+    assert set(IMAGE_CHECKS) <= known
 
 
 def test_what_is_installed_to_build_and_not_to_run_is_removed_and_no_more(format):
