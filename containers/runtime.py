@@ -242,6 +242,12 @@ def exec_command(
     is_file = str(image).endswith((".sif", ".simg")) or Path(image).is_dir()
     if is_file and not Path(image).exists():
         raise UserError("an image", found=f"no file {image}", fix="build it: invoke build-image")
+    if str(image).endswith(".tar"):
+        raise UserError(
+            "an image in an engine's store, by its name",
+            found=f"the archive {image}",
+            fix=f"load it: podman load --input {image}; then name chexnet:STACK",
+        )
     chosen = find_engine(format="singularity" if is_file else "docker", name=engine)
     return chosen.exec_command(str(image), command=command, binds=binds)
 

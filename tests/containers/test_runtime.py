@@ -187,6 +187,12 @@ def test_what_cannot_be_used_is_refused_with_a_way_out(name, format, present, wo
         assert word in str(caught.value)
 
 
+def test_an_archive_has_to_be_loaded_first(path):
+    path("podman")
+    with pytest.raises(UserError, match="podman load --input a"):
+        exec_command(Path("a.tar"), ["true"])
+
+
 def test_buildah_does_not_run_images(path):
     path("buildah")
     with pytest.raises(UserError, match="only builds"):
