@@ -37,7 +37,7 @@ def score(chexnet, tmp_path_factory):
 
 
 def test_true_labels_are_learned(score):
-    assert score(random_labels=False)["mean_auroc"] > 0.62
+    assert score(random_labels=False)["mean_auroc"] > 0.65
 
 
 def test_random_labels_give_a_half(score):
