@@ -17,7 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chexnet import __version__
-from chexnet.config import DEFAULT_PRESET, KEYS, TrainConfig, list_presets, load_config
+from chexnet.config import (
+    DEFAULT_PRESET,
+    KEYS,
+    TrainConfig,
+    list_presets,
+    load_config,
+    render_config,
+)
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
 
 # How many ranks there are and which this is, before Horovod is there to ask.
@@ -86,6 +93,11 @@ def _add_train(verbs: argparse._SubParsersAction) -> None:
         "--environment", type=Path, metavar="FILE", help="validation report to keep with the run"
     )
     train.add_argument("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
+    train.add_argument(
+        "--check",
+        action="store_true",
+        help="only look whether data, configuration and run folder fit; print the configuration",
+    )
     train.set_defaults(work=_train)
 
 
@@ -142,6 +154,9 @@ def _add_prepare(verbs: argparse._SubParsersAction) -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     config = _choose_config(arguments)
+    if arguments.check:
+        _check(arguments, config)
+        return
     begun = time.perf_counter()
     with _quiet_import():
         from chexnet.train import train
@@ -155,6 +170,17 @@ def _train(arguments: argparse.Namespace) -> None:
         command=tuple(sys.argv),
         import_s=time.perf_counter() - begun,
     )
+
+
+def _check(arguments: argparse.Namespace, config: TrainConfig) -> None:
+    """Say whether a training could begin, in a moment: nothing here needs TensorFlow."""
+    from chexnet.records import load_dataset
+    from chexnet.run import check_folder, fit_config
+
+    dataset = load_dataset(arguments.data)
+    config = fit_config(config, dataset=dataset)
+    check_folder(arguments.run, config=config, data_sha256=dataset.sha256, resume=arguments.resume)
+    print(render_config(config), end="")
 
 
 def _choose_config(arguments: argparse.Namespace) -> TrainConfig:

@@ -80,6 +80,14 @@ class RunRecord:
     error: str | None = None
 
 
+def fit_config(config: TrainConfig, *, dataset: Dataset) -> TrainConfig:
+    """Return the configuration with the values that follow the data filled in."""
+    # `encoded` records are the only format there is; `new` is the pipeline for it.
+    pipeline = "new" if config.pipeline == "auto" else config.pipeline
+    size = config.image_size or dataset.image_size
+    return replace(config, pipeline=pipeline, image_size=size)
+
+
 def begin_run(
     folder: Path,
     *,
@@ -100,14 +108,8 @@ def begin_run(
     Raises:
         UserError: the folder may not be used, or holds a run on other data.
     """
-    _open_folder(folder, config=config, resume=resume, environment=environment)
-    before = load_record(folder)
-    if before and before.data_sha256 != record.data_sha256:
-        raise UserError(
-            f"the data that the run in {folder} was begun with, {before.data}",
-            found=f"other data in {record.data}",
-            fix="give that data, or choose another --run",
-        )
+    before = check_folder(folder, config=config, data_sha256=record.data_sha256, resume=resume)
+    _open_folder(folder, config=config, environment=environment)
     if before:
         record = replace(
             record,
@@ -117,6 +119,72 @@ def begin_run(
             results=before.results,
         )
     write_record(folder, record=record)
+
+
+def check_folder(
+    folder: Path, *, config: TrainConfig, data_sha256: str, resume: bool
+) -> RunRecord | None:
+    """Check, without writing, that a run may begin or go on in a folder.
+
+    Args:
+        folder: the run folder.
+        config: what will be trained, with the values that follow the data filled in.
+        data_sha256: hash of the data's description.
+        resume: continue what is there.
+
+    Returns:
+        The record of the run that is there, None if there is none.
+
+    Raises:
+        UserError: something else is there, or a run of another configuration or on
+            other data.
+    """
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    there = [name for name in there if name not in ALLOWED_BEFORE and not name.endswith(".log")]
+    if there and not resume:
+        raise UserError(
+            f"an empty or new run folder at {folder}",
+            found=f"{', '.join(there[:5])}",
+            fix="choose another --run, or continue that run with --resume",
+        )
+    if (folder / CONFIG).exists():
+        differences = find_differences(load_run_config(folder), config)
+        if differences:
+            raise UserError(
+                f"the configuration of the run in {folder}",
+                found=f"other values (that run's, and now) for {'; '.join(differences)}",
+                fix="give the same configuration (with --resume alone it is taken from the "
+                "run), or choose another --run",
+            )
+    elif there:
+        raise UserError(
+            f"a run to continue in {folder}",
+            found=f"no {CONFIG} beside {', '.join(there[:5])}",
+            fix="choose the folder of a run, or a new one",
+        )
+    before = load_record(folder)
+    if before and before.data_sha256 != data_sha256:
+        raise UserError(
+            f"the data that the run in {folder} was begun with, {before.data}",
+            found="other data, by the hash of its dataset.json",
+            fix="give that data, or choose another --run",
+        )
+    return before
+
+
+def _open_folder(folder: Path, *, config: TrainConfig, environment: Path | None) -> None:
+    """Make the run folder and put its first files there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / CONFIG, text=render_config(config))
+        if environment and environment.resolve() != (folder / ENVIRONMENT).resolve():
+            shutil.copyfile(environment, folder / ENVIRONMENT)
+    except OSError as error:
+        raise UserError(
+            f"a run folder that can be written at {folder}",
+            found=f"{error.filename}: {error.strerror}",
+            fix="choose another --run",
+        ) from error
 
 
 def make_record(
@@ -150,46 +218,6 @@ def make_record(
         versions=list_versions(),
         horovod=dict(horovod),
     )
-
-
-def _open_folder(
-    folder: Path, *, config: TrainConfig, resume: bool, environment: Path | None
-) -> None:
-    """Make the run folder, or check that it may be continued with this configuration."""
-    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    there = [name for name in there if name not in ALLOWED_BEFORE and not name.endswith(".log")]
-    if there and not resume:
-        raise UserError(
-            f"an empty or new run folder at {folder}",
-            found=f"{', '.join(there[:5])}",
-            fix="choose another --run, or continue that run with --resume",
-        )
-    if (folder / CONFIG).exists():
-        differences = find_differences(load_run_config(folder), config)
-        if differences:
-            raise UserError(
-                f"the configuration of the run in {folder}",
-                found=f"other values (that run's, and now) for {'; '.join(differences)}",
-                fix="give the same configuration (with --resume alone it is taken from the "
-                "run), or choose another --run",
-            )
-    elif there:
-        raise UserError(
-            f"a run to continue in {folder}",
-            found=f"no {CONFIG} beside {', '.join(there[:5])}",
-            fix="choose the folder of a run, or a new one",
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / CONFIG, text=render_config(config))
-        if environment and environment.resolve() != (folder / ENVIRONMENT).resolve():
-            shutil.copyfile(environment, folder / ENVIRONMENT)
-    except OSError as error:
-        raise UserError(
-            f"a run folder that can be written at {folder}",
-            found=f"{error.filename}: {error.strerror}",
-            fix="choose another --run",
-        ) from error
 
 
 def load_run_config(folder: Path) -> TrainConfig:

@@ -38,7 +38,7 @@ from chexnet.model import NORMALISATION, build_model
 from chexnet.pipeline import make_pipeline, steps_per_epoch
 from chexnet.progress import Reporter
 from chexnet.records import Dataset, load_dataset, named_damage
-from chexnet.run import CHECKPOINTS
+from chexnet.run import CHECKPOINTS, fit_config
 from chexnet.schedule import Schedule, learning_rate, make_schedule
 from chexnet.signals import Interrupted, StopSignal
 from chexnet.step import Measured, Meter, Trainer
@@ -107,7 +107,7 @@ def train(
     ranks = distributed.start()
     device = distributed.select_device(config.device, ranks=ranks, plan=plan)
     dataset = load_dataset(data)
-    config = resolve_config(config, dataset=dataset)
+    config = fit_config(config, dataset=dataset)
     record = run.make_record(
         dataset,
         hosts=distributed.gather_objects(platform.node(), name="hosts"),
@@ -130,14 +130,6 @@ def train(
         except BaseException as error:
             _record_failure(job, error)
             raise
-
-
-def resolve_config(config: TrainConfig, *, dataset: Dataset) -> TrainConfig:
-    """Return the configuration with the values that follow the data filled in."""
-    # `encoded` records are the only format there is; `new` is the pipeline for it.
-    pipeline = "new" if config.pipeline == "auto" else config.pipeline
-    size = config.image_size or dataset.image_size
-    return dataclasses.replace(config, pipeline=pipeline, image_size=size)
 
 
 def make_job(folder: Path, *, config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Job:

@@ -7,11 +7,18 @@ line. Leaves what training is to ``chexnet``, which is only ever started as a ch
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from containers.launch import Site, launch_command, plan_ranks, run_command
+from containers.launch import (
+    Site,
+    launch_command,
+    plan_ranks,
+    project_environ,
+    run_command,
+)
 from containers.preflight import Preflight, run_preflight
 from env.errors import EXIT_GOOD, UserError
 
@@ -74,14 +81,24 @@ def train(training: Training, *, dry_run: bool = False) -> int:
             program += ["--set", setting]
         program += ["--resume"] if training.resume else []
         site = Site(training.image, binds=tuple(binds))
-        code = run_command(site.enter([*program, "--check"]), dry_run=dry_run)
+        code, device = _check(site.enter([*program, "--check"]), dry_run=dry_run)
         if code == EXIT_GOOD and training.validate:
-            preflight = Preflight(plan, site, folder, device=training.device)
+            preflight = Preflight(plan, site, folder, device=device)
             code = run_preflight(preflight, dry_run=dry_run)
             program += ["--environment", str(preflight.report_file)]
         if code != EXIT_GOOD:
             return code
         return run_command(launch_command(plan, command=program, site=site), dry_run=dry_run)
+
+
+def _check(argv: list[str], *, dry_run: bool) -> tuple[int, str]:
+    """Let the program look at its configuration; return its exit code and the device it wants."""
+    if dry_run:
+        return run_command(argv, dry_run=True), "auto"
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=project_environ(), check=False
+    )
+    return done.returncode, json.loads(done.stdout)["device"] if done.returncode == 0 else ""
 
 
 def evaluate(

@@ -1,0 +1,113 @@
+"""The commands as a user types them: help for all, and mistakes told without a traceback."""
+
+import subprocess
+import sys
+
+import pytest
+
+from env.stack import PROJECT
+
+TASKS = (
+    "build-image", "demo", "evaluate", "lock", "make-sample-data", "prepare-data", "recipe",
+    "stacks", "train", "validate-env",
+)  # fmt: skip
+
+
+def invoke(*argv, cwd=None):
+    command = [sys.executable, "-m", "invoke", "--search-root", str(PROJECT), *argv]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, stdin=subprocess.DEVNULL
+    )
+
+
+def test_the_list_names_every_task():
+    listed = invoke("--list").stdout
+    assert all(f"  {name} " in listed for name in TASKS)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_answers_help_with_every_option_explained(name):
+    done = invoke(name, "--help")
+    assert done.returncode == 0
+    options = [line for line in done.stdout.splitlines() if line.startswith("  --")]
+    assert options
+    assert all(len(line.split(None, 1)) == 2 for line in options), options
+
+
+# What is typed, the exit code, and words of the message.
+MISTAKES = [
+    (("recipe",), 2, ["--stack and --format"]),
+    (("recipe", "--stack", "cpu11", "--format", "docker"), 2, ["'cpu11'", "cpu, cpu13"]),
+    (("recipe", "--stack", "cpu", "--format", "oci"), 2, ["'oci'", "docker, singularity"]),
+    (("lock", "--stack", "cuda99"), 2, ["'cuda99'", "cpu, cpu13"]),
+    (
+        ("build-image", "--stack", "cpu", "--format", "docker", "--engine", "rkt", "--dry-run"),
+        2, ["'rkt'", "apptainer, buildah, docker, podman, singularity"],
+    ),
+    (
+        ("build-image", "--stack", "cpu", "--format", "docker", "--base", "moon", "--dry-run"),
+        2, ["'moon'", "auto, local, registry"],
+    ),
+    (("train", "--data", "nowhere", "--run", "r"), 2, ["nowhere", "prepare-data"]),
+    (("train", "--data", "empty", "--run", "r"), 2, ["dataset.json", "prepare-data"]),
+    (("train", "--data", "empty", "--run", "r", "--image", "no.sif"), 2, ["no.sif", "build-image"]),
+    (("train", "--data", "empty", "--run", "r", "--ranks", "9999"), 2, ["9999", "--oversubscribe"]),
+    (("train", "--data", "empty", "--run", "r", "--ranks", "0"), 2, ["0 ranks"]),
+    (
+        ("train", "--data", "empty", "--run", "r", "--set", "preset=paper9"),
+        2, ["'paper9'", "demo, lab"],
+    ),
+    (
+        ("train", "--data", "empty", "--run", "r", "--set", "pipeline=fastest"),
+        2, ["fastest", "old"],
+    ),
+    (
+        ("train", "--data", "empty", "--run", "r", "--set", "batchsize=4"),
+        2, ["batchsize", "batch_size"],
+    ),
+    (("evaluate", "--run", "nowhere"), 2, ["nowhere", "invoke train"]),
+    (("evaluate", "--run", "empty"), 2, ["config.json"]),
+    (("validate-env", "--ranks", "9999"), 2, ["9999"]),
+    (("validate-env", "--image", "no.sif"), 2, ["no.sif"]),
+    (("validate-env", "--only", "no.such"), 2, ["no.such", "mpi.library"]),
+    (("prepare-data", "--source", "nowhere", "--output", "o"), 2, ["nowhere"]),
+    (("prepare-data", "--source", "empty", "--output", "o"), 2, ["Data_Entry_2017"]),
+    (("make-sample-data", "--output", "o", "--images", "3"), 2, ["--images"]),
+    (("demo", "--output", "full"), 2, ["full", "--output"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "words"),
+    MISTAKES,
+    ids=[" ".join(mistake[0]) for mistake in MISTAKES],
+)
+def test_a_mistake_is_told_in_the_one_form(tmp_path, typed, code, words):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("not yours")
+    before = sorted(tmp_path.rglob("*"))
+    done = invoke(*typed, cwd=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    assert said.count("expected:") == said.count("found:") == said.count("fix:") == 1, said
+    assert all(word in said for word in words), said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_prints_every_line_that_would_run_and_runs_none(tmp_path):
+    (tmp_path / "data").mkdir()
+    done = invoke(
+        "train", "--data", "data", "--run", "runs/a b", "--ranks", "1", "--dry-run", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split(" -m ")[1].split()[0] for line in lines] == [
+        "chexnet",
+        *["env"] * 3,
+        "chexnet",
+    ]
+    assert lines[-1].startswith("mpirun ")
+    assert f"'{tmp_path}/runs/a b'" in lines[-1]
+    assert not (tmp_path / "runs").exists()
