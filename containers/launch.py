@@ -87,10 +87,12 @@ def launch_command(plan: BindingPlan, *, command: Sequence[str], site: Site) -> 
 
 
 def project_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables a child needs so that ``python -m env`` is ours from any folder."""
+    """Return a child's variables: ``python -m env`` is ours from any folder, progress as here."""
     others = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     folders = [str(PROJECT), *(p for p in others if p != str(PROJECT))]
-    return {**environ, "PYTHONPATH": os.pathsep.join(folders)}
+    # mpirun gives its ranks a pseudo-terminal of its own: only we know whether somebody looks.
+    terminal = {"CHEXNET_TERMINAL": "1"} if sys.stdout.isatty() else {}
+    return {**environ, "PYTHONPATH": os.pathsep.join(folders), **terminal}
 
 
 def run_command(argv: Sequence[str], *, dry_run: bool = False) -> int:
