@@ -45,6 +45,10 @@ class Preflight:
         """Return where the validation report is written."""
         return self.folder / "environment.json"
 
+    def write_plan(self) -> None:
+        """Write the plan for the ranks to read."""
+        self.plan_file.write_text(render_plan(self.plan), encoding="utf-8")
+
     def commands(self) -> tuple[list[str], list[str], list[str]]:
         """Return the three command lines: static phase, ranks, verdict over both."""
         facts = str(self.folder / "static.json")
@@ -73,8 +77,8 @@ def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
         0 good, 1 a check failed, 2 wrong use, 3 a required check could not tell.
     """
     if not dry_run:
-        (preflight.folder / "ranks").mkdir(parents=True, exist_ok=True)
-        preflight.plan_file.write_text(render_plan(preflight.plan), encoding="utf-8")
+        preflight.write_plan()
+        (preflight.folder / "ranks").mkdir(exist_ok=True)
     static, ranks, verdict = preflight.commands()
     code = run_command(static, dry_run=dry_run)
     if code != EXIT_GOOD:

@@ -67,28 +67,36 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     if training.image is not None:
         _require(training.image, what="an image", fix="build one: invoke build-image --help")
     plan = plan_ranks(training.ranks, oversubscribe=training.oversubscribe)
+    if not dry_run:
+        run.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
-        folder = Path(name)
-        if not dry_run:
-            run.parent.mkdir(parents=True, exist_ok=True)
-        binds = [data, run.parent, folder]
-        program = ["python", "-m", "chexnet", "train", "--data", str(data), "--run", str(run)]
-        if training.config is not None:
-            config = training.config.resolve()
-            binds.append(config.parent)
-            program += ["--config", str(config)]
-        for setting in training.settings:
-            program += ["--set", setting]
-        program += ["--resume"] if training.resume else []
-        site = Site(training.image, binds=tuple(binds))
+        configs = [training.config.resolve().parent] if training.config else []
+        site = Site(training.image, binds=(data, run.parent, Path(name), *configs))
+        program = _program(training)
         code, device = _check(site.enter([*program, "--check"]), dry_run=dry_run)
-        if code == EXIT_GOOD and training.validate:
-            preflight = Preflight(plan, site, folder, device=device)
+        if code != EXIT_GOOD:
+            return code
+        preflight = Preflight(plan, site, Path(name), device=device)
+        if not dry_run:
+            preflight.write_plan()
+        program += ["--plan", str(preflight.plan_file)]
+        if training.validate:
             code = run_preflight(preflight, dry_run=dry_run)
             program += ["--environment", str(preflight.report_file)]
         if code != EXIT_GOOD:
             return code
         return run_command(launch_command(plan, command=program, site=site), dry_run=dry_run)
+
+
+def _program(training: Training) -> list[str]:
+    """Return what every rank runs, with absolute paths: a site has a current folder of its own."""
+    data, run = training.data.resolve(), training.run.resolve()
+    program = ["python", "-m", "chexnet", "train", "--data", str(data), "--run", str(run)]
+    if training.config is not None:
+        program += ["--config", str(training.config.resolve())]
+    for setting in training.settings:
+        program += ["--set", setting]
+    return [*program, "--resume"] if training.resume else program
 
 
 def _check(argv: list[str], *, dry_run: bool) -> tuple[int, str]:

@@ -1,0 +1,127 @@
+"""What `train` starts, in which order, and when it refuses to go on.
+
+The line that runs a command is replaced by one that records it and returns a code of
+the test's choosing; the lines themselves are made by the code under test.
+"""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from containers import train as module
+from containers.train import Training, evaluate, train
+from env.errors import UserError
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Record every command line; `codes` says what each kind returns."""
+    lines, codes = [], {}
+
+    def run(argv, *, dry_run=False):
+        kind = "launch" if argv[0] == "mpirun" else "static"
+        if "--records" in argv:
+            kind = "ranks" if argv[0] == "mpirun" else "verdict"
+        lines.append((kind, list(argv)))
+        return codes.get(kind, 0)
+
+    monkeypatch.setattr(module, "run_command", run)
+    monkeypatch.setattr("containers.preflight.run_command", run)
+    monkeypatch.setattr(module, "_check", lambda argv, *, dry_run: (codes.get("check", 0), "cpu"))
+    return lines, codes
+
+
+def kinds(lines):
+    return [kind for kind, _ in lines]
+
+
+def test_validation_comes_first_with_the_launcher_line_of_the_training(started, tmp_path):
+    lines, _ = started
+    assert train(Training(tmp_path, tmp_path / "run", ranks=2, oversubscribe=True)) == 0
+    assert kinds(lines) == ["static", "ranks", "verdict", "launch"]
+    ranks, launch = lines[1][1], lines[3][1]
+    assert ranks[: ranks.index("-m")] == launch[: launch.index("-m")]
+    report = lines[2][1][lines[2][1].index("--json") + 1]
+    assert launch[launch.index("--environment") + 1] == report
+
+
+@pytest.mark.parametrize("code", [1, 3])
+@pytest.mark.parametrize("phase", ["static", "verdict"])
+def test_a_failed_or_undecided_check_stops_before_training(started, tmp_path, phase, code):
+    lines, codes = started
+    codes[phase] = code
+    assert train(Training(tmp_path, tmp_path / "run")) == code
+    assert "launch" not in kinds(lines)
+
+
+def test_a_validator_that_dies_is_no_pass(started, tmp_path):
+    lines, codes = started
+    codes["verdict"] = 139
+    assert train(Training(tmp_path, tmp_path / "run")) == 1
+    assert "launch" not in kinds(lines)
+
+
+def test_a_launcher_that_fails_in_validation_leaves_the_judging_to_the_verdict(started, tmp_path):
+    lines, codes = started
+    codes["ranks"] = 1
+    assert train(Training(tmp_path, tmp_path / "run")) == 0
+    assert kinds(lines)[-2:] == ["verdict", "launch"]
+
+
+def test_a_configuration_that_does_not_fit_launches_nothing(started, tmp_path):
+    lines, codes = started
+    codes["check"] = 2
+    assert train(Training(tmp_path, tmp_path / "run")) == 2
+    assert lines == []
+
+
+def test_no_validate_means_it(started, tmp_path):
+    lines, _ = started
+    assert train(Training(tmp_path, tmp_path / "run", validate=False)) == 0
+    assert kinds(lines) == ["launch"]
+    assert "--environment" not in lines[0][1]
+
+
+def test_what_the_user_set_reaches_every_rank_as_tokens(started, tmp_path, monkeypatch):
+    lines, _ = started
+    monkeypatch.chdir(tmp_path)
+    training = Training(
+        Path(), Path("a b"), config=Path("c.toml"), settings=("weights=x; rm -rf $HOME",),
+        resume=True, validate=False,
+    )  # fmt: skip
+    train(training)
+    line = lines[0][1]
+    assert line[line.index("--run") + 1] == str(tmp_path / "a b")
+    assert line[line.index("--config") + 1] == str(tmp_path / "c.toml")
+    assert line[line.index("--set") + 1] == "weights=x; rm -rf $HOME"
+    assert "--resume" in line
+
+
+def test_the_exit_code_of_training_is_the_command_s(started, tmp_path):
+    _, codes = started
+    codes["launch"] = 143
+    assert train(Training(tmp_path, tmp_path / "run", validate=False)) == 143
+
+
+def test_evaluating_in_an_image_binds_the_run_and_its_data(tmp_path, monkeypatch, capsys):
+    run, data, image = tmp_path / "run", tmp_path / "data", tmp_path / "x.sif"
+    run.mkdir()
+    data.mkdir()
+    image.touch()
+    (run / "record.json").write_text(json.dumps({"data": str(data)}))
+    stub = tmp_path / "apptainer"
+    stub.write_text("#!/bin/sh\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert evaluate(run, image=image, dry_run=True) == 0
+    line = shlex.split(capsys.readouterr().out)
+    bound = {line[n + 1].partition(":")[0] for n, token in enumerate(line) if token == "--bind"}
+    assert bound == {str(run), str(data)}
+
+
+def test_a_missing_run_is_named(tmp_path):
+    with pytest.raises(UserError, match="no-run"):
+        evaluate(tmp_path / "no-run")
