@@ -137,13 +137,13 @@ def _print_summary(output: Path, *, steps: tuple[Step, ...], seconds: dict[str, 
     record = _load(output / "run" / "record.json")
     report = _load(output / "run" / "environment.json")
     passed = sum(result["status"] == "PASS" for result in report["results"])
+    mean = "undefined" if scores["mean_auroc"] is None else f"{scores['mean_auroc']:.3f}"
     said = {
         "sample data": "films with planted findings, in NIH's layout",
         "prepare data": "record files and their description",
         "validate and train": f"{passed} checks passed; {record['ranks']} ranks, "
         f"{record['throughput']['images_per_s']:.0f} images/s",
-        "evaluate": f"mean AUROC {scores['mean_auroc']:.3f} on {scores['num_examples']} "
-        f"films of {scores['split']}",
+        "evaluate": f"mean AUROC {mean} on {scores['num_examples']} films of {scores['split']}",
     }
     table = Table("step", "seconds", "what happened", "where", title="The demo")
     for step in steps:

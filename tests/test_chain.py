@@ -1,0 +1,160 @@
+"""The chain as a user goes it: films, records, gate, two ranks, scores; here and in images."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from containers.runtime import exec_command
+from env.stack import PROJECT
+
+SMALL = [
+    "--set", "preset=demo", "--set", "model=tiny", "--set", "epochs=1", "--set", "batch_size=8",
+]  # fmt: skip
+HERE = [sys.executable, "-m", "invoke", "--search-root", str(PROJECT)]
+RUN_FILES = {"config.json", "environment.json", "record.json", "metrics.jsonl", "checkpoints"}
+
+pytestmark = pytest.mark.mpi
+
+
+def run(*argv, code=0, **environ):
+    """Run a command from /, with nothing of the checkout in its environment."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        argv, cwd="/", capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
+        env=kept | environ,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("films") / "nih"
+    run(*HERE, "make-sample-data", "--output", str(folder), "--images", "90", "--size", "32")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(films, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records") / "data"
+    run(*HERE, "prepare-data", "--source", str(films), "--output", str(folder), "--size", "32")
+    # Whoever trains in an image may be another user.
+    for path in [folder.parent, folder, *folder.iterdir()]:
+        path.chmod(0o755)
+    return folder
+
+
+def check_run(folder, *, ranks):
+    """Check what a training of one epoch and an evaluation leave behind."""
+    assert {path.name for path in folder.iterdir()} >= RUN_FILES | {"evaluation.json"}
+    loaded = {
+        name: json.loads((folder / f"{name}.json").read_text())
+        for name in ("config", "environment", "record", "evaluation")
+    }
+    for name in ("config", "record", "evaluation"):
+        schema = json.loads((PROJECT / "chexnet" / f"{name}.schema.json").read_text())
+        jsonschema.validate(loaded[name], schema)
+    report = json.loads((PROJECT / "env" / "report.schema.json").read_text())
+    jsonschema.validate(loaded["environment"], report)
+    statuses = {result["id"]: result["status"] for result in loaded["environment"]["results"]}
+    assert statuses["mpi.size"] == statuses["binding.plan"] == "PASS"
+    assert loaded["record"]["status"] == "finished"
+    assert loaded["record"]["ranks"] == ranks
+    assert loaded["evaluation"]["split"] == "test"
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["epoch"] == 1
+    return loaded
+
+
+def test_two_ranks_here(data, tmp_path):
+    folder = tmp_path / "runs" / "one"
+    said = run(*HERE, "train", "--data", str(data), "--run", str(folder), "--ranks", "2", *SMALL)
+    assert "checks of" in said
+    run(*HERE, "evaluate", "--run", str(folder))
+    check_run(folder, ranks=2)
+    again = run(
+        *HERE, "train", "--data", str(data), "--run", str(folder), "--ranks", "2", *SMALL, code=2
+    )
+    assert "--resume" in again
+
+
+def test_a_failed_check_refuses_to_train(data, tmp_path):
+    shadow = tmp_path / "site" / "six-0.0.1.dist-info"
+    shadow.mkdir(parents=True)
+    (shadow / "METADATA").write_text("Metadata-Version: 2.1\nName: six\nVersion: 0.0.1\n")
+    folder = tmp_path / "run"
+    said = run(
+        *HERE, "train", "--data", str(data), "--run", str(folder), *SMALL, code=1,
+        PYTHONPATH=str(shadow.parent),
+    )  # fmt: skip
+    assert "FAIL" in said
+    assert "six" in said
+    assert not folder.exists()
+
+
+def test_a_damaged_record_file_is_named(data, tmp_path):
+    copy = tmp_path / "data"
+    subprocess.run(["cp", "-r", str(data), str(copy)], check=True)
+    shard = min(copy.glob("train-*"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    shard.write_bytes(content)
+    said = run(
+        *HERE, "train", "--data", str(copy), "--run", str(tmp_path / "run"), "--no-validate",
+        *SMALL, code=1,
+    )  # fmt: skip
+    assert shard.name in said
+
+
+@pytest.mark.container
+def test_two_ranks_inside_the_image_with_the_checkout_absent(sif, data, tmp_path):
+    folder = tmp_path / "run"
+    words = ["train", "--data", str(data), "--run", str(folder), "--ranks", "2", *SMALL]
+    binds = [(data, None), (tmp_path, None)]
+    run(*exec_command(sif, ["invoke", *words], binds=binds))
+    run(*exec_command(sif, ["invoke", "evaluate", "--run", str(folder)], binds=binds))
+    loaded = check_run(folder, ranks=2)
+    assert loaded["record"]["lock_sha256"]
+
+
+@pytest.mark.container
+def test_an_ordinary_user_trains_inside_the_image(sif, data, tmp_path, ordinary):
+    tmp_path.chmod(0o777)
+    words = ["train", "--data", str(data), "--run", str(tmp_path / "run"), "--ranks", "2", *SMALL]
+    line = exec_command(sif, ["invoke", *words], binds=[(data, None), (tmp_path, None)])
+    run(*ordinary, *(word for word in line if word != "--no-privs"), HOME="/")
+    run(*ordinary, *HERE, "evaluate", "--run", str(tmp_path / "run"), HOME="/")
+    check_run(tmp_path / "run", ranks=2)
+
+
+@pytest.mark.container
+def test_the_host_s_launcher_starts_each_rank_in_the_image(sif, data, tmp_path):
+    folder = tmp_path / "run"
+    words = ["--data", str(data), "--run", str(folder), "--ranks", "2", "--image", str(sif), *SMALL]
+    run(*HERE, "train", *words)
+    run(*HERE, "evaluate", "--run", str(folder), "--image", str(sif))
+    check_run(folder, ranks=2)
+
+
+def test_the_demo_goes_on_where_it_stopped(tmp_path):
+    words = ["demo", "--output", str(tmp_path / "demo"), "--images", "60", "--epochs", "1"]
+    said = run(*HERE, *words)
+    assert "mean AUROC" in said
+    again = run(*HERE, *words)
+    assert again.count("done before") == 4
+    other = run(*HERE, *words[:-1], "2", code=2)
+    assert "--output" in other
+
+
+@pytest.mark.slow
+def test_the_demo_learns(tmp_path):
+    run(*HERE, "demo", "--output", str(tmp_path / "demo"))
+    scores = json.loads((tmp_path / "demo" / "run" / "evaluation.json").read_text())
+    assert scores["mean_auroc"] >= 0.95
+    assert min(row["auroc"] for row in scores["findings"]) >= 0.85
