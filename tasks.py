@@ -70,11 +70,14 @@ def stacks(c: Context, json: bool = False) -> None:
     }
 )
 def lock(c: Context, stack: str = "", output: str = "") -> None:
-    """Resolve a stack to exact, hashed packages and write its lock."""
+    """Resolve a stack to exact, hashed packages; write its lock and the definitions anew."""
     from containers.lock import write_lock
+    from recipes.render import write_definitions
 
     _required(stack=stack)
-    print(write_lock(stack, output=_path(output)))
+    written = [write_lock(stack, output=_path(output))]
+    for path in written if output else [*written, *write_definitions()]:
+        print(path)
 
 
 @command(help={"stack": "a stack of the catalogue", "format": "singularity or docker"})
