@@ -1,11 +1,93 @@
-"""In continuous integration nothing is skipped: a missing tool is a failure."""
+"""What several tests share: images built in earnest once, a user without rights, no skips in CI."""
 
+import hashlib
 import os
+import platform
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from containers.blueprint import SUFFIXES, cache_folder
+from containers.build import build_image
+from containers.context import find_host_ca, stage_project
+from env.stack import load_stack
+from recipes.render import render_definition
+
+CA_MARK = "lent to this build by tests/conftest.py"
+
+
+def content_key(folder, *texts):
+    """Return the hash of texts and of every file below a folder, names included."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:32]
+
+
+def build_once(format, folder):
+    """Return an image of stack cpu, built now or kept from the same content before."""
+    stack = load_stack("cpu")
+    staged = folder / "staged"
+    stage_project(staged, root=Path(__file__).resolve().parents[1])
+    month = datetime.now(UTC).strftime("%Y-%m")
+    text = render_definition(stack, format=format)
+    key = content_key(staged, text, platform.machine(), month)
+    kept = cache_folder() / "tested"
+    image = kept / f"chexnet-cpu-{key}{SUFFIXES[format]}"
+    if not image.exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        for old in kept.glob(f"chexnet-cpu-*{SUFFIXES[format]}*"):
+            old.unlink()
+        bundle = folder / "ca.pem"
+        host = find_host_ca()
+        bundle.write_text(f"# {CA_MARK}\n" + (host.read_text() if host else ""))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PIP_CERT", str(bundle))
+            build_image(stack, format=format, output=image)
+    return image
+
+
+@pytest.fixture(scope="session")
+def sif(tmp_path_factory):
+    """Return the path of the Singularity image of stack cpu."""
+    return build_once("singularity", tmp_path_factory.mktemp("sif"))
+
+
+@pytest.fixture(scope="session")
+def oci(tmp_path_factory):
+    """Return the path of the OCI archive of stack cpu."""
+    return build_once("docker", tmp_path_factory.mktemp("oci"))
+
+
+@pytest.fixture(scope="session")
+def ca_mark():
+    """Return the line that marks the CA bundle lent to these builds."""
+    return CA_MARK
+
+
+@pytest.fixture
+def ordinary(tmp_path_factory):
+    """Return the words that run a command as a user without any right, if we are root.
+
+    Without an open /dev/fuse such a user's engine unpacks the whole image each time.
+    """
+    if os.geteuid() != 0:
+        yield []
+        return
+    device = Path("/dev/fuse")
+    before = stat.S_IMODE(device.stat().st_mode)
+    device.chmod(0o666)
+    yield ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"]
+    device.chmod(before)
+
 
 def pytest_sessionfinish(session, exitstatus):
+    """Fail a run in continuous integration that skipped anything: a tool is missing then."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     if os.environ.get("CI") and skipped and exitstatus == pytest.ExitCode.OK:

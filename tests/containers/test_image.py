@@ -4,10 +4,8 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -47,22 +45,6 @@ def run(*argv, **kwargs):
 
 def inside(sif, *argv, **kwargs):
     return run(*exec_command(sif, argv), **kwargs)
-
-
-@pytest.fixture
-def ordinary(tmp_path_factory):
-    """Return the words that run a command as a user without any right, if we are root.
-
-    Without an open /dev/fuse such a user's engine unpacks the whole image each time.
-    """
-    if os.geteuid() != 0:
-        yield []
-        return
-    device = Path("/dev/fuse")
-    before = stat.S_IMODE(device.stat().st_mode)
-    device.chmod(0o666)
-    yield ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"]
-    device.chmod(before)
 
 
 MPIRUN = ["mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else []), "-np", "2",
