@@ -16,6 +16,7 @@ ensure_apptainer() {
   [[ -e $APPTAINER/.complete ]] ||
     run_logged "$HOME_DIR/logs/apptainer.log" install_apptainer "Apptainer, from Debian sid's signed archive"
   ensure_subids
+  note_closed_fuse
 }
 
 install_apptainer() {
@@ -23,9 +24,12 @@ install_apptainer() {
   rm -rf "$work" "$APPTAINER" && mkdir -p "$work" "${APPTAINER%/*}"
   fetch_from_sid "$work" apptainer
   dpkg-deb -x "$work"/apptainer_*.deb "$work/root"
-  # Where a moved apptainer looks: below the folder that holds its bin.
+  # Where a moved apptainer looks for its etc and var: beside bin, and its starter, which
+  # lies one folder deeper in Debian than upstream thinks, below lib.
   mv "$work/root/etc" "$work/root/usr/etc"
   mkdir -p "$work/root/usr/var/lib/apptainer/mnt/session"
+  ln -s ../etc "$work/root/usr/lib/etc"
+  ln -s ../var "$work/root/usr/lib/var"
   ln -s apptainer "$work/root/usr/bin/singularity"
   limit_capabilities "$work/root/usr/etc/apptainer/apptainer.conf"
   mv -T "$work/root" "$APPTAINER"
@@ -99,4 +103,14 @@ ensure_subids() {
       fi
     fi
   done
+}
+
+# Images are mounted through FUSE; Debian opens its device to all, some containers do not.
+note_closed_fuse() {
+  if [[ ! -e /dev/fuse ]]; then
+    say "note: no /dev/fuse here: an ordinary user's containers are unpacked at each start"
+  elif [[ $(stat -c %a /dev/fuse) != 666 ]]; then
+    say "note: /dev/fuse is closed to ordinary users, who could not run an image here;" \
+      "to open it: chmod 666 /dev/fuse"
+  fi
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -418,3 +419,32 @@ def test_an_expired_index_is_taken_second_and_said_aloud(host):
     assert "without the index's expiry date" in done.stdout
     host.stub("apt-get", "exit 100")
     assert host.source(f"fetch_from_sid {host.home}/work apptainer").returncode == 100
+
+
+def test_a_moved_apptainer_and_its_starter_find_their_files(host):
+    """The command looks beside its bin, the starter below lib (tried with 1.4.5)."""
+    host.stub("apt-get", 'touch "$PWD/apptainer_1_amd64.deb"')
+    host.stub(
+        "dpkg-deb",
+        'cd "$3" 2>/dev/null || { mkdir -p "$3"; cd "$3"; }; '
+        "mkdir -p etc/apptainer usr/bin usr/lib/x86_64-linux-gnu/apptainer/bin; "
+        "echo 'root default capabilities = full' >etc/apptainer/apptainer.conf; "
+        "printf '#!/bin/sh\\necho 1\\n' >usr/bin/apptainer; chmod +x usr/bin/apptainer",
+    )
+    done = host.source("APPTAINER=$HOME_DIR/apptainer/x; strictly install_apptainer; exit $STATUS")
+    assert done.returncode == 0, done.stderr
+    prefix = host.home / "apptainer/x/usr"
+    for place in ("etc/apptainer/apptainer.conf", "var/lib/apptainer/mnt/session"):
+        assert (prefix / place).exists()
+        assert (prefix / "lib" / place).samefile(prefix / place)
+    assert (prefix / "bin/singularity").resolve() == prefix / "bin/apptainer"
+    assert (host.home / "apptainer/x/.complete").exists()
+
+
+def test_capabilities_are_limited_only_where_the_host_lacks_one(host):
+    conf = host.folder / "apptainer.conf"
+    held = int(re.search(r"CapBnd:\s*(\w+)", Path("/proc/self/status").read_text())[1], 16)
+    conf.write_text("root default capabilities = full\nother = 1\n")
+    assert host.source(f"limit_capabilities {conf}").returncode == 0
+    wanted = "full" if held >> 24 & 1 else "no"
+    assert conf.read_text() == f"root default capabilities = {wanted}\nother = 1\n"

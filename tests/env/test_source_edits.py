@@ -166,6 +166,9 @@ def test_the_rules_do_what_the_build_needs(tmp_path):
         "horovod/tensorflow/mpi_ops.cc": "GpuStreamHandle AsGpuStreamValue(Stream* stream);\n"
         "#endif // TENSORFLOW_VERSION >= 2011000000\n#endif // HAVE_GPU\n",
     }
+    lines["third_party/flatbuffers/include/flatbuffers/stl_emulation.h"] = (
+        "  pointer const data_;\n  const size_type count_;\n"
+    )
     for name, text in lines.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -181,3 +184,6 @@ def test_the_rules_do_what_the_build_needs(tmp_path):
     assert "AsGpuStreamValue(Stream* stream);" not in operations
     assert "inline GpuStreamHandle AsGpuStreamValue(Stream* stream) {" in operations
     assert operations.endswith("#endif // HAVE_GPU\n")
+    span = texts["third_party/flatbuffers/include/flatbuffers/stl_emulation.h"]
+    assert "const size_type count_" not in span
+    assert "  size_type count_;\n" in span
