@@ -24,9 +24,10 @@ from env.errors import UserError
 from env.lock import GROUPS, Lock, PythonPackage, lock_path, make_lock, render_lock
 from env.stack import Stack, load_stack
 
-INDEX = "https://pypi.org/simple"
 # What may reach pip from this machine: how to get to an index, never what to take from it.
-_KEPT_PIP_VARIABLES = ("PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT")
+_KEPT_PIP_VARIABLES = (
+    "PIP_INDEX_URL", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT",
+)  # fmt: skip
 # Tags older than manylinux_2_17, which pip does not derive from a newer one (PEP 600).
 _OLD_PLATFORMS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
@@ -53,14 +54,13 @@ def write_lock(stack_name: str, *, output: Path | None = None) -> Path:
     return path
 
 
-def resolve_lock(stack: Stack, *, index: str = INDEX) -> Lock:
+def resolve_lock(stack: Stack) -> Lock:
     """Ask a package index for the wheels of a stack.
 
     All groups are resolved in one go, so a package has one version in all of them.
 
     Args:
         stack: the stack; its Python and glibc need not be this machine's.
-        index: the simple index to ask.
 
     Raises:
         UserError: pip found no set of wheels, or this Python reads a dependency's
@@ -69,7 +69,7 @@ def resolve_lock(stack: Stack, *, index: str = INDEX) -> Lock:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         done = subprocess.run(
-            pip_command(stack, report=report, index=index),
+            pip_command(stack, report=report),
             env=pip_environment(os.environ), capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
@@ -80,14 +80,14 @@ def resolve_lock(stack: Stack, *, index: str = INDEX) -> Lock:
         return make_lock(stack, python=packages_of(stack, json.loads(report.read_text())))
 
 
-def pip_command(stack: Stack, *, report: Path, index: str) -> list[str]:
+def pip_command(stack: Stack, *, report: Path) -> list[str]:
     """Return the command line that resolves a stack without installing anything."""
     python, glibc = stack.components["python"], stack.components["glibc"]
     wanted = {str(item): None for group in GROUPS for item in requirements_of(stack, group=group)}
     return [
         sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet",
         "--report", str(report), "--target", str(report.parent / "unused"),
-        "--index-url", index, "--only-binary", ":all:",
+        "--only-binary", ":all:",
         "--implementation", "cp", "--python-version", python,
         *(word for tag in platforms(glibc) for word in ("--platform", tag)),
         *wanted,

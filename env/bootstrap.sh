@@ -48,6 +48,8 @@ the same time waits for the first; when all is there it takes well under 2 s.
 Variables
   CHEXNET_HOME       the folder named above
   CHEXNET_PYTHON     the Python to use (default /usr/bin/python3); its version must be the stack's
+  CHEXNET_DEBIAN_MIRROR
+                     where Debian sid is, if apt's own mirror does not have it
   PIP_INDEX_URL, PIP_FIND_LINKS, PIP_CERT, SSL_CERT_FILE, http_proxy, https_proxy
                      your mirror, certificates and proxy, as pip and apt know them;
                      what is installed is decided by hashes, not by them

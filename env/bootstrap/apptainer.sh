@@ -52,7 +52,7 @@ fetch_from_sid() {
   mkdir -p "$apt/lists/partial" "$apt/archives/partial"
   : >"$apt/status"
   echo "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
-    "http://deb.debian.org/debian sid main" >"$apt/sources.list"
+    "$(debian_mirror) sid main" >"$apt/sources.list"
   options=(
     -q -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
     -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
@@ -68,6 +68,18 @@ fetch_from_sid() {
     apt-get "${options[@]}" update
   fi
   (cd "$folder" && apt-get "${options[@]}" download "$package")
+}
+
+# Where this host takes Debian from, so that a site's mirror is asked and nothing else.
+debian_mirror() {
+  local mirror=${CHEXNET_DEBIAN_MIRROR:-}
+  [[ -n $mirror ]] || mirror=$(
+    # shellcheck disable=SC2016 # apt fills these in
+    apt-get indextargets --format '$(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+      sed -n 's/^main \(.*debian\/\{0,1\}\)$/\1/p' | head -n 1
+  )
+  [[ -n $mirror ]] || { echo "No mirror of Debian in apt's sources: set CHEXNET_DEBIAN_MIRROR" >&2; return 1; }
+  echo "$mirror"
 }
 
 # point_at_glibc FOLDER BINARY…: run the binaries with the glibc in FOLDER.

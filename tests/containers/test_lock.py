@@ -93,14 +93,13 @@ def test_components_of_the_catalogue_are_held():
 
 
 def test_pip_is_asked_for_the_stacks_python_and_distribution():
-    argv = pip_command(SMALL, report=Path("/x/report.json"), index="https://index.example/simple")
+    argv = pip_command(SMALL, report=Path("/x/report.json"))
     text = " ".join(argv)
     for words in (
         "-m pip install --dry-run",
         "--python-version 3.13",
         "--only-binary :all:",
         "--report /x/report.json",
-        "--index-url https://index.example/simple",
         "--platform manylinux_2_41_x86_64 --platform manylinux_2_40_x86_64",
     ):
         assert words in text
@@ -123,6 +122,7 @@ def test_settings_that_choose_packages_do_not_reach_pip():
             "PIP_FIND_LINKS": "/wheels",
             "PIP_EXTRA_INDEX_URL": "https://else.example",
             "PIP_CONSTRAINT": "c.txt",
+            "PIP_INDEX_URL": "https://mirror.example/simple",
             "PIP_CERT": "/ca.pem",
             "SSL_CERT_FILE": "/ca.pem",
             "https_proxy": "http://proxy:3128",
@@ -130,6 +130,7 @@ def test_settings_that_choose_packages_do_not_reach_pip():
     )
     assert kept["PIP_CONFIG_FILE"] == "/dev/null"
     assert kept["PIP_CERT"] == kept["SSL_CERT_FILE"] == "/ca.pem"
+    assert kept["PIP_INDEX_URL"] == "https://mirror.example/simple"
     assert kept["https_proxy"] == "http://proxy:3128"
     assert not {"PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT"} & set(kept)
 

@@ -53,6 +53,7 @@ class Host:
         return {
             "PATH": str(self.bin), "HOME": str(self.folder), "CHEXNET_HOME": str(self.home),
             "CHEXNET_OS_RELEASE": str(self.os_release), "CHEXNET_PYTHON": str(self.bin / "python3"),
+            "CHEXNET_DEBIAN_MIRROR": "http://mirror.example/debian/",
         }  # fmt: skip
 
     def run(self, *argv: str, ordinary: bool = False, **more: str) -> subprocess.CompletedProcess:
@@ -172,10 +173,10 @@ def test_sudo_installs_what_is_missing_and_a_wrong_python_is_named(host):
 def test_offline_says_what_is_needed_and_how_to_get_it(host):
     host.stub("sudo", '[[ $1 == -n ]] && shift; exec "$@"')
     host.stub("dpkg", "exit 0")
-    host.stub("apt-get", "echo \"Could not resolve 'deb.debian.org'\"; exit 100")
+    host.stub("apt-get", "echo \"Could not resolve 'mirror.example'\"; exit 100")
     done = host.run("true", ordinary=True)
     assert done.returncode == 1
-    assert "Could not resolve 'deb.debian.org'" in done.stderr  # the log's last lines
+    assert "Could not resolve 'mirror.example'" in done.stderr  # the log's last lines
     for words in ("reaches no index", "https_proxy", "PIP_FIND_LINKS", "system.log"):
         assert words in done.stderr
 
@@ -410,6 +411,17 @@ def test_apptainer_comes_through_the_signed_index(host):
     assert "download apptainer" in said
     for word in ("trusted=yes", "AllowUnauthenticated", "AllowInsecure", "Check-Valid-Until"):
         assert word not in said
+
+
+def test_the_mirror_is_the_host_s_own(host):
+    lines = "main http://site.example/debian-security/\nmain http://site.example/debian/\n"
+    host.stub("apt-get", f"printf '{lines}'")
+    done = host.source("CHEXNET_DEBIAN_MIRROR= debian_mirror")
+    assert done.stdout == "http://site.example/debian/\n"
+    host.stub("apt-get", "true")
+    done = host.source("CHEXNET_DEBIAN_MIRROR= debian_mirror || echo none")
+    assert done.stdout == "none\n"
+    assert "set CHEXNET_DEBIAN_MIRROR" in done.stderr
 
 
 def test_an_expired_index_is_taken_second_and_said_aloud(host):
