@@ -2,8 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -44,9 +47,6 @@ def films(tmp_path_factory):
 def data(films, tmp_path_factory):
     folder = tmp_path_factory.mktemp("records") / "data"
     run(*HERE, "prepare-data", "--source", str(films), "--output", str(folder), "--size", "32")
-    # Whoever trains in an image may be another user.
-    for path in [folder.parent, folder, *folder.iterdir()]:
-        path.chmod(0o755)
     return folder
 
 
@@ -100,7 +100,7 @@ def test_a_failed_check_refuses_to_train(data, tmp_path):
 
 def test_a_damaged_record_file_is_named(data, tmp_path):
     copy = tmp_path / "data"
-    subprocess.run(["cp", "-r", str(data), str(copy)], check=True)
+    shutil.copytree(data, copy)
     shard = min(copy.glob("train-*"))
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -123,14 +123,24 @@ def test_two_ranks_inside_the_image_with_the_checkout_absent(sif, data, tmp_path
     assert loaded["record"]["lock_sha256"]
 
 
+@pytest.fixture
+def open_folder():
+    """A folder that everybody may enter and write to; pytest's own is closed to others."""
+    with tempfile.TemporaryDirectory(prefix="chexnet-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        yield folder
+
+
 @pytest.mark.container
-def test_an_ordinary_user_trains_inside_the_image(sif, data, tmp_path, ordinary):
-    tmp_path.chmod(0o777)
-    words = ["train", "--data", str(data), "--run", str(tmp_path / "run"), "--ranks", "2", *SMALL]
-    line = exec_command(sif, ["invoke", *words], binds=[(data, None), (tmp_path, None)])
-    run(*ordinary, *(word for word in line if word != "--no-privs"), HOME="/")
-    run(*ordinary, *HERE, "evaluate", "--run", str(tmp_path / "run"), HOME="/")
-    check_run(tmp_path / "run", ranks=2)
+def test_an_ordinary_user_trains_inside_the_image(sif, data, open_folder, ordinary):
+    records, folder = open_folder / "data", open_folder / "run"
+    shutil.copytree(data, records)
+    words = ["train", "--data", str(records), "--run", str(folder), "--ranks", "2", *SMALL]
+    for line in (words, ["evaluate", "--run", str(folder)]):
+        command = exec_command(sif, ["invoke", *line], binds=[(open_folder, None)])
+        run(*ordinary, *(word for word in command if word != "--no-privs"), HOME="/")
+    check_run(folder, ranks=2)
 
 
 @pytest.mark.container
