@@ -27,6 +27,13 @@ def command(**options: Any) -> Callable[[Callable[..., int | None]], Any]:
         def body(*args: Any, **kwargs: Any) -> None:
             try:
                 code = function(*args, **kwargs) or 0
+            except ModuleNotFoundError as error:
+                fix = "run it from a checkout: env/bootstrap.sh invoke …"
+                raise _exit(f"the package {error.name}", "not in this environment", fix) from error
+            except OSError as error:
+                found = f"{error.filename or 'a file'}: {error.strerror or error}"
+                fix = "correct the path, or its permissions"
+                raise _exit("a file or folder that can be used", found, fix) from error
             except Exception as error:
                 # chexnet has an error class of its own, of the same shape.
                 if not hasattr(error, "exit_code"):
@@ -40,6 +47,10 @@ def command(**options: Any) -> Callable[[Callable[..., int | None]], Any]:
         return task(positional=[], auto_shortflags=False, **options)(body)
 
     return decorate
+
+
+def _exit(expected: str, found: str, fix: str) -> Exit:
+    return Exit(str(UserError(expected, found=found, fix=fix)), code=2)
 
 
 def _required(**values: str | None) -> None:
@@ -184,7 +195,7 @@ def make_sample_data(
     c: Context,
     output: str = "",
     images: int = 4000,
-    size: int = 256,
+    size: int = 64,
     seed: int = 0,
     random_labels: bool = False,
     force: bool = False,
@@ -211,7 +222,7 @@ def make_sample_data(
         "size": "edge of a stored film, pixels",
         "format": "encoded: PNG in TFRecord",
         "workers": "processes; by default one for each core",
-        "seed": "of the split and the order of the films",
+        "seed": "of the division by patient and of the films' order",
         "force": "replace what is there",
     }
 )
@@ -293,18 +304,24 @@ def train(
     help={
         "run": "a run folder",
         "split": "test, validation or train",
+        "data": "prepared data, if not the run's own",
         "image": "evaluate inside this image",
         "dry-run": "print the command line and run nothing",
     }
 )
 def evaluate(
-    c: Context, run: str = "", split: str = "test", image: str = "", dry_run: bool = False
+    c: Context,
+    run: str = "",
+    split: str = "test",
+    data: str = "",
+    image: str = "",
+    dry_run: bool = False,
 ) -> int:
     """Score a run's best checkpoint: AUROC of each finding, and their mean."""
     from containers.train import evaluate as score
 
     _required(run=run)
-    return score(Path(run), split=split, image=_path(image), dry_run=dry_run)
+    return score(Path(run), split=split, data=_path(data), image=_path(image), dry_run=dry_run)
 
 
 @command(
@@ -313,12 +330,18 @@ def evaluate(
         "ranks": "processes to train with",
         "images": "sample films to make",
         "epochs": "0: as many as the demo preset says",
+        "dry-run": "print the command lines and run nothing",
     }
 )
 def demo(
-    c: Context, output: str = "runs/demo", ranks: int = 2, images: int = 4000, epochs: int = 0
+    c: Context,
+    output: str = "runs/demo",
+    ranks: int = 2,
+    images: int = 4000,
+    epochs: int = 0,
+    dry_run: bool = False,
 ) -> int:
     """Show the whole chain in ten minutes: sample data, validate, train, evaluate."""
     from containers.demo import run_demo
 
-    return run_demo(Path(output), ranks=ranks, num_images=images, epochs=epochs)
+    return run_demo(Path(output), ranks=ranks, num_images=images, epochs=epochs, dry_run=dry_run)

@@ -8,12 +8,16 @@ is one rank.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from chexnet import __version__
@@ -29,6 +33,7 @@ from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
 
 # How many ranks there are and which this is, before Horovod is there to ask.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
@@ -39,16 +44,24 @@ def main(words: Sequence[str] | None = None) -> int:
         words: the command line without the program's name; the process's by default.
     """
     arguments = make_parser().parse_args(words)
+    stop = partial(_stop, run=getattr(arguments, "run", None))
     try:
         arguments.work(arguments)
     except UserError as error:
-        return _fail(str(error), code=error.exit_code)
+        return stop(str(error), code=error.exit_code)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            return stop(traceback.format_exc().rstrip(), code=EXIT_FAILED)
+        message = UserError(
+            "a disk to write to",
+            found=f"{error.filename or 'a file'}: {error.strerror}",
+            fix="make room or choose another folder, then run the same command again",
+        )
+        return stop(str(message), code=EXIT_FAILED)
     except KeyboardInterrupt:
-        return _fail("stopped by ctrl-C", code=EXIT_FAILED)
+        return stop("stopped by ctrl-C", code=EXIT_FAILED)
     except Exception:
-        import traceback
-
-        return _fail(traceback.format_exc().rstrip(), code=EXIT_FAILED)
+        return stop(traceback.format_exc().rstrip(), code=EXIT_FAILED)
     return EXIT_GOOD
 
 
@@ -177,6 +190,12 @@ def _check(arguments: argparse.Namespace, config: TrainConfig) -> None:
     from chexnet.records import load_dataset
     from chexnet.run import check_folder, fit_config
 
+    if config.weights not in ("none", "imagenet") and not Path(config.weights).is_file():
+        raise UserError(
+            "weights: none, imagenet or the path of a weights file",
+            found=f"no file {config.weights}",
+            fix="correct --set weights=PATH; in an image, PATH must be bound into it",
+        )
     dataset = load_dataset(arguments.data)
     config = fit_config(config, dataset=dataset)
     check_folder(arguments.run, config=config, data_sha256=dataset.sha256, resume=arguments.resume)
@@ -250,7 +269,7 @@ def _quiet_import() -> Iterator[None]:
             os.close(stderr)
 
 
-def _fail(message: str, *, code: int) -> int:
+def _stop(message: str, *, code: int, run: Path | None) -> int:
     """Print why the program stops, once for all ranks, and return the exit code.
 
     With several ranks the process ends here and at once: the launcher then ends the
@@ -264,11 +283,24 @@ def _fail(message: str, *, code: int) -> int:
         return code
     if rank:
         time.sleep(2)
+        # Rank 0 waits for this one in an allreduce and cannot write any more.
+        _record_end(run, message)
         message = f"rank {rank}: {message}"
     print(message, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _record_end(run: Path | None, message: str) -> None:
+    """Say in the record of a run why it stopped, unless rank 0 has."""
+    from chexnet.run import load_record, now, write_record
+
+    with suppress(OSError, UserError):
+        record = load_record(run) if run else None
+        if record and record.status == "running":
+            ended = replace(record, status="failed", ended=now(), error=message)
+            write_record(run, record=ended)
 
 
 def _read_number(variables: Sequence[str], *, default: int) -> int:

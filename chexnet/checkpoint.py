@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,7 +30,12 @@ KEEP_NEWEST = 2
 PATTERN = "epoch-*.npz"
 
 # What reading a file that is damaged or no checkpoint may raise.
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+# RuntimeError: a flipped bit can make zipfile believe in a password or in another
+# compression (NotImplementedError).
+_UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 Say = Callable[[str], None]
 
@@ -114,7 +120,7 @@ def save_checkpoint(
             fix="make room or choose another run folder, then continue with --resume",
             exit_code=EXIT_FAILED,
         ) from error
-    _remove_old(folder)
+    _remove_old(folder, newest=description.epoch)
     return path
 
 
@@ -148,7 +154,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoint files, oldest epoch first."""
-    return sorted(folder.glob(PATTERN))
+    return sorted(folder.glob(PATTERN), key=_epoch_of)
 
 
 def load_newest(folder: Path, *, say: Say) -> Checkpoint | None:
@@ -165,7 +171,9 @@ def load_newest(folder: Path, *, say: Say) -> Checkpoint | None:
 
 
 def load_best(folder: Path, *, say: Say) -> Checkpoint:
-    """Return the whole checkpoint with the highest validation AUROC, the older of equals.
+    """Return the whole checkpoint with the highest validation AUROC.
+
+    The older of equals; the newest where none has a validation AUROC.
 
     Raises:
         UserError: there is no checkpoint, or every one is damaged.
@@ -230,8 +238,13 @@ def check_description(
         )
 
 
-def _merit(path: Path) -> tuple[float, str]:
-    """Return a key that sorts the best first, and the older of equals.
+def _epoch_of(path: Path) -> int:
+    digits = path.stem.removeprefix("epoch-")
+    return int(digits) if digits.isdigit() else 0
+
+
+def _merit(path: Path) -> tuple[int, float, int]:
+    """Return a key that sorts the best first, as `load_best` says.
 
     Reads the description alone, not 85 MB of weights; a file whose description cannot be
     read sorts last.
@@ -240,8 +253,8 @@ def _merit(path: Path) -> tuple[float, str]:
         with np.load(path, allow_pickle=False) as file:
             value = json.loads(str(file["description"]))["validation_auroc"]
     except _UNREADABLE:
-        return (1.0, path.name)
-    return (-value if value is not None else 0.0, path.name)
+        return (2, 0.0, _epoch_of(path))
+    return (1, 0.0, -_epoch_of(path)) if value is None else (0, -value, _epoch_of(path))
 
 
 def _load_whole(paths: Sequence[Path], say: Say) -> Iterator[Checkpoint]:
@@ -264,10 +277,17 @@ def _load_whole(paths: Sequence[Path], say: Say) -> Iterator[Checkpoint]:
         )
 
 
-def _remove_old(folder: Path) -> None:
-    """Remove all checkpoints but the newest two and the best, and what a kill left behind."""
+def _remove_old(folder: Path, *, newest: int) -> None:
+    """Remove all checkpoints but the newest two and the best, and what a kill left behind.
+
+    Those of a later epoch than the one just written are damaged: the run was continued
+    from before them.
+    """
     for leftover in folder.glob(".epoch-*.tmp"):
         leftover.unlink(missing_ok=True)
+    for path in list_checkpoints(folder):
+        if _epoch_of(path) > newest:
+            path.unlink(missing_ok=True)
     paths = list_checkpoints(folder)
     if len(paths) <= KEEP_NEWEST:
         return

@@ -90,7 +90,8 @@ def select_device(device: str, *, ranks: Ranks, plan: Path | None = None) -> str
     gpus = tf.config.list_physical_devices("GPU")
     planned = _read_planned_gpu(plan, rank=ranks.rank)
     # A launcher may show each rank its own GPU only; that one is then number 0.
-    index = 0 if len(gpus) == 1 else ranks.local_rank if planned is None else planned
+    shown = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    index = 0 if len(shown) == 1 else ranks.local_rank if planned is None else planned
     if index >= len(gpus):
         raise UserError(
             f"GPU {index} for rank {ranks.rank}",

@@ -106,7 +106,10 @@ def evaluate(run: Path, *, split: str = "test", data: Path | None = None) -> Sco
     ranks = distributed.start()
     distributed.select_device(config.device, ranks=ranks)
     dataset = load_dataset(data or _find_data(run))
+    other = _check_data(run, dataset=dataset, chosen=data is not None)
     with Reporter(enabled=ranks.is_first) as reporter:
+        if other:
+            reporter.say(other)
         checkpoint = load_best(run / CHECKPOINTS, say=reporter.say)
         model = load_model(checkpoint, config=config, dataset=dataset)
         predict = make_predict(model, input_size=dataset.image_size)
@@ -180,6 +183,25 @@ def show_scores(scores: Scores, *, split: str, where: str) -> None:
     table.add_section()
     table.add_row(f"mean of {scores.num_defined} defined", mean, "", "")
     Console().print(table)
+
+
+def _check_data(run: Path, *, dataset: Dataset, chosen: bool) -> str:
+    """Return a warning where the data is not what the run was trained on, else nothing.
+
+    Raises:
+        UserError: the run's own folder was prepared again: patients who were trained on may
+            be among the test films now.
+    """
+    record = load_record(run)
+    if record is None or record.data_sha256 == dataset.sha256:
+        return ""
+    if not chosen:
+        raise UserError(
+            f"the data that the run in {run} was trained on",
+            found=f"{dataset.root} was prepared again since, with another result",
+            fix="prepare it as it was, or name other data with --data DIR",
+        )
+    return f"note: {dataset.root} is not what the run was trained on; patients may overlap"
 
 
 def _find_data(run: Path) -> Path:

@@ -44,9 +44,7 @@ def new_folder(output: Path, *, marker: str, force: bool = False) -> Iterator[Pa
         ) from error
     try:
         yield partial
-        if output.exists():
-            _clear(output)
-        partial.rename(output)
+        _replace(output, by=partial)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -66,10 +64,12 @@ def _check_replaceable(output: Path, *, marker: str, force: bool) -> None:
     )
 
 
-def _clear(output: Path) -> None:
-    # Moved away before it is deleted, so that a kill in between leaves either
-    # the old folder or none under the name, never half of one.
+def _replace(output: Path, *, by: Path) -> None:
+    # The old one is deleted last, and under another name: a kill leaves the old folder
+    # or the new one, never half of either.
     old = output.parent / f".{output.name}.old"
     shutil.rmtree(old, ignore_errors=True)
-    output.rename(old)
-    shutil.rmtree(old)
+    if output.exists():
+        output.rename(old)
+    by.rename(output)
+    shutil.rmtree(old, ignore_errors=True)

@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I")
 
@@ -39,7 +39,8 @@ def load_grey(path: Path) -> Image.Image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
                 image.load()
-                return _to_grey(image)
+                # Photographs of films carry a note which way is up.
+                return _to_grey(ImageOps.exif_transpose(image))
     except Image.UnidentifiedImageError as error:
         raise BadImageError("not an image, whatever its name says") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -53,6 +54,11 @@ def _to_grey(image: Image.Image) -> Image.Image:
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
             raise BadImageError("grey values beyond 16 bits")
+        if 0 < values.max() < 4096:
+            # Scaled over the full range it would be black.
+            raise BadImageError(
+                f"16 bit, but no value above {values.max()}: 12 bit data, to be rescaled first"
+            )
         return Image.fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode == "F":
         raise BadImageError("floating-point grey values, whose range is not known")

@@ -32,6 +32,7 @@ METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 # What a launcher may put there before the training starts.
 ALLOWED_BEFORE = frozenset({ENVIRONMENT, "plan.json", "records"})
+FINISHED = "finished"
 PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "numpy")
 
 
@@ -95,7 +96,7 @@ def begin_run(
     record: RunRecord,
     resume: bool,
     environment: Path | None = None,
-) -> None:
+) -> bool:
     """Make or check the run folder and write the record of the run that begins.
 
     Args:
@@ -105,10 +106,15 @@ def begin_run(
         resume: continue what is there; an empty or missing folder is begun.
         environment: the validation report, copied to ``environment.json``.
 
+    Returns:
+        Whether there is anything to do; a finished run is left as it is.
+
     Raises:
         UserError: the folder may not be used, or holds a run on other data.
     """
     before = check_folder(folder, config=config, data_sha256=record.data_sha256, resume=resume)
+    if before and before.status == FINISHED:
+        return False
     _open_folder(folder, config=config, environment=environment)
     if before:
         record = replace(
@@ -119,6 +125,7 @@ def begin_run(
             results=before.results,
         )
     write_record(folder, record=record)
+    return True
 
 
 def check_folder(
@@ -272,8 +279,8 @@ def append_metrics(folder: Path, *, values: Mapping[str, Any]) -> None:
         file.write(json.dumps({"schema_version": SCHEMA_VERSION} | dict(values)) + "\n")
 
 
-def trim_metrics(folder: Path, *, last_step: int) -> None:
-    """Drop what was logged after ``last_step``: those steps are about to be done again.
+def trim_metrics(folder: Path, *, last_epoch: int) -> None:
+    """Drop what was logged after an epoch: those steps are about to be done again.
 
     A last line that a kill cut short is dropped too.
     """
@@ -283,7 +290,7 @@ def trim_metrics(folder: Path, *, last_step: int) -> None:
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            if json.loads(line)["step"] <= last_step:
+            if json.loads(line)["epoch"] <= last_epoch:
                 kept.append(line)
         except (ValueError, KeyError):
             continue
@@ -291,9 +298,12 @@ def trim_metrics(folder: Path, *, last_step: int) -> None:
 
 
 def write_text(path: Path, *, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all, also where the power fails in between."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(path)
 
 
@@ -321,10 +331,17 @@ def hash_lock() -> str | None:
 
 
 def find_revision() -> str | None:
-    """Return the git revision of the program's checkout; None where there is none."""
+    """Return the git revision of the program's checkout; None where there is none.
+
+    It ends in ``-dirty`` where files differ from it.
+    """
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # installed, perhaps below somebody else's repository
+        return None
+    command = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
     try:
         done = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+            [*command, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
             capture_output=True, text=True, timeout=5, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):

@@ -15,7 +15,8 @@ import dataclasses
 import math
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import keras
@@ -115,21 +116,20 @@ def train(
         command=command,
         horovod=distributed.describe_horovod(),
     )
-    distributed.on_first(
+    is_new = distributed.on_first(
         lambda: run.begin_run(
             folder, config=config, record=record, resume=resume, environment=environment
         ),
         name="begin",
     )
     job = make_job(folder, config=config, dataset=dataset, ranks=ranks)
-    with job.stop, job.reporter:
-        try:
-            startup = {"import": import_s}
-            trainer, done = _build(job, startup=startup)
-            _train_epochs(job, trainer, first_epoch=done + 1, startup=startup)
-        except BaseException as error:
-            _record_failure(job, error)
-            raise
+    if not is_new:
+        job.reporter.say(f"finished before: {folder}")
+        return
+    with job.stop, job.reporter, _recorded(job):
+        startup = {"import": import_s}
+        trainer, done = _build(job, startup=startup)
+        _train_epochs(job, trainer, first_epoch=done + 1, startup=startup)
 
 
 def make_job(folder: Path, *, config: TrainConfig, dataset: Dataset, ranks: Ranks) -> Job:
@@ -156,7 +156,8 @@ def _build(job: Job, *, startup: dict[str, float]) -> tuple[Trainer, int]:
         config.model,
         input_size=job.dataset.image_size,
         image_size=config.image_size,
-        weights=config.weights,
+        # The others get rank 0's by the broadcast.
+        weights=config.weights if job.ranks.is_first else "none",
         batch_statistics=config.batch_statistics,
         batch_norm_momentum=config.batch_norm_momentum,
         precision=config.precision,
@@ -186,7 +187,7 @@ def _restore(job: Job, trainer: Trainer) -> int:
     folder = job.folder / CHECKPOINTS
     checkpoint = load_newest(folder, say=job.reporter.say)
     if checkpoint is None:
-        run.trim_metrics(job.folder, last_step=0)
+        run.trim_metrics(job.folder, last_epoch=0)
         return 0
     found, where = checkpoint.description, str(checkpoint.path)
     check_description(
@@ -198,7 +199,7 @@ def _restore(job: Job, trainer: Trainer) -> int:
     )
     restore(checkpoint.model_values, variables=trainer.model.variables, where=where)
     restore(checkpoint.optimizer_values, variables=trainer.optimizer.variables, where=where)
-    run.trim_metrics(job.folder, last_step=found.step)
+    run.trim_metrics(job.folder, last_epoch=found.epoch)
     record = run.load_record(job.folder)
     if record:
         resumed = (*record.resumed_from, found.epoch)
@@ -218,7 +219,6 @@ def _train_epochs(
         # Each rank's own films moved its statistics; evaluated and stored is their mean.
         distributed.average_variables(trainer.moving_statistics)
         scores = _validate(job, predict)
-        job.stop.check(f"after epoch {epoch}, before its checkpoint")
         if job.ranks.is_first:
             seconds = time.perf_counter() - epoch_begun
             _finish_epoch(job, trainer, epoch=epoch, measured=measured, scores=scores,
@@ -232,7 +232,7 @@ def _train_epochs(
             }
             _update_record(job, startup_s=startup, throughput=speeds)
     if job.ranks.is_first:
-        _update_record(job, status="finished", ended=run.now())
+        _update_record(job, status=run.FINISHED, ended=run.now())
         job.reporter.say(f"finished: {job.folder}")
 
 
@@ -364,8 +364,14 @@ def _update_record(job: Job, **changes: object) -> None:
         run.write_record(job.folder, record=dataclasses.replace(record, **changes))
 
 
-def _record_failure(job: Job, error: BaseException) -> None:
-    """Leave in the record why the run stopped; rank 0 only."""
-    if job.ranks.is_first:
+@contextmanager
+def _recorded(job: Job) -> Iterator[None]:
+    """Leave in the record why the run stopped, where it does; rank 0 only."""
+    try:
+        yield
+    except BaseException as error:
         status = "interrupted" if isinstance(error, Interrupted) else "failed"
-        _update_record(job, status=status, ended=run.now(), error=str(error) or repr(error))
+        with suppress(OSError):  # a full disk must not hide why
+            if job.ranks.is_first:
+                _update_record(job, status=status, ended=run.now(), error=str(error) or repr(error))
+        raise

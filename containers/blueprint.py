@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -114,11 +115,10 @@ class Blueprint:
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where what can be made again is kept: ``$CHEXNET_HOME/cache/images``."""
-    home = environ.get("CHEXNET_HOME")
-    if not home:
-        root = os.geteuid() == 0
-        home = "/opt/chexnet-host" if root else str(Path.home() / ".local/share/chexnet")
-    return Path(home) / "cache" / "images"
+    own = Path.home() / ".local/share/chexnet"
+    home = Path(environ.get("CHEXNET_HOME") or ("/opt/chexnet-host" if os.geteuid() == 0 else own))
+    # A folder that root has set up for everybody is used, and left alone.
+    return (own if home.exists() and not os.access(home, os.W_OK) else home) / "cache" / "images"
 
 
 def draw_blueprint(
@@ -193,5 +193,9 @@ def write_definitions(plan: Blueprint) -> None:
 def place_base(plan: Blueprint) -> None:
     """Put the base's tar into the context, where a Dockerfile can reach it."""
     placed = plan.context / plan.base.tar.name
-    if not placed.exists():
+    if placed.exists():
+        return
+    try:
         placed.hardlink_to(plan.base.tar)
+    except OSError:  # not every file system has links
+        shutil.copyfile(plan.base.tar, placed)

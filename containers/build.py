@@ -165,12 +165,15 @@ def _run(plan: Blueprint) -> dict[str, float]:
 def _prune(folder: Path, *, keep: int) -> None:
     """Remove all but the newest of a cache's entries."""
     if folder.is_dir():
-        newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        newest = sorted(folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime, reverse=True)
         for old in newest[keep:]:
-            if old.is_dir():
-                _remove(old)
-            else:
+            if not old.is_dir():
                 old.unlink()
+                continue
+            # Under another name first: a half removed folder must not pass for a whole one.
+            gone = old.with_name(f".gone-{old.name}")
+            old.rename(gone)
+            _remove(gone)
 
 
 @contextmanager
@@ -181,8 +184,8 @@ def _folders(plan: Blueprint) -> Iterator[None]:
     except OSError as error:
         raise UserError("a cache folder to work in", found=f"{plan.work}: {error.strerror}",
                         fix="set CHEXNET_HOME to a folder of yours") from error  # fmt: skip
-    plan.log.write_text("", encoding="utf-8")
     try:
+        plan.log.write_text("", encoding="utf-8")
         yield
     finally:
         plan.partial.unlink(missing_ok=True)

@@ -42,7 +42,14 @@ class Step:
     is_done: Callable[[Path], bool] = Path.exists
 
 
-def run_demo(output: Path, *, ranks: int = 2, num_images: int = IMAGES, epochs: int = 0) -> int:
+def run_demo(
+    output: Path,
+    *,
+    ranks: int = 2,
+    num_images: int = IMAGES,
+    epochs: int = 0,
+    dry_run: bool = False,
+) -> int:
     """Run the demo, going on where an earlier one stopped.
 
     Args:
@@ -50,6 +57,7 @@ def run_demo(output: Path, *, ranks: int = 2, num_images: int = IMAGES, epochs: 
         ranks: processes to train with.
         num_images: sample films to make.
         epochs: 0 for as many as the ``demo`` preset says.
+        dry_run: print the command lines and run nothing.
 
     Returns:
         The exit code of the step that failed, or 0.
@@ -59,9 +67,13 @@ def run_demo(output: Path, *, ranks: int = 2, num_images: int = IMAGES, epochs: 
     """
     mark = output / "demo.json"
     settings = {"ranks": ranks, "num_images": num_images, "epochs": epochs}
+    steps = _steps(output, dry_run=dry_run, **settings)
+    if dry_run:
+        for step in steps:
+            step.work()
+        return EXIT_GOOD
     _claim(output, mark=mark, settings=settings)
     seconds: dict[str, float] = _load(mark).get("seconds", {})
-    steps = _steps(output, ranks=ranks, num_images=num_images, epochs=epochs)
     for number, step in enumerate(steps, start=1):
         if step.is_done(step.leaves):
             print(f"[{number}/{len(steps)}] {step.name}: done before ({step.leaves})", flush=True)
@@ -69,18 +81,20 @@ def run_demo(output: Path, *, ranks: int = 2, num_images: int = IMAGES, epochs: 
         print(f"[{number}/{len(steps)}] {step.name} …", flush=True)
         started = time.monotonic()
         code = step.work()
-        if code == EXIT_GOOD and not step.is_done(step.leaves):
-            code = EXIT_FAILED
-        if code != EXIT_GOOD:
-            print(f"{step.name} ended with exit code {code}; run the same command to go on")
-            return code
-        seconds[step.name] = round(time.monotonic() - started, 1)
-        _save(mark, settings=settings, seconds=seconds)
+        # What every attempt took counts: a training goes on where it stopped.
+        took = time.monotonic() - started + seconds.get(step.name, 0)
+        _save(mark, settings=settings, seconds=seconds | {step.name: round(took, 1)})
+        seconds = _load(mark)["seconds"]
+        if code != EXIT_GOOD or not step.is_done(step.leaves):
+            print(f"{step.name} did not end well (exit code {code}); the same command goes on")
+            return code or EXIT_FAILED
     _print_summary(output, steps=steps, seconds=seconds)
     return EXIT_GOOD
 
 
-def _steps(output: Path, *, ranks: int, num_images: int, epochs: int) -> tuple[Step, ...]:
+def _steps(
+    output: Path, *, ranks: int, num_images: int, epochs: int, dry_run: bool
+) -> tuple[Step, ...]:
     films, data, run = output / "films", output / "data", output / "run"
     program = Site().enter(["python", "-m", "chexnet"])
     sample = [*program, "make-sample-data", "--output", str(films), "--images", str(num_images)]
@@ -95,10 +109,15 @@ def _steps(output: Path, *, ranks: int, num_images: int, epochs: int) -> tuple[S
         resume=(run / "config.json").exists(),
     )
     return (
-        Step("sample data", films / "test_list.txt", lambda: run_command(sample)),
-        Step("prepare data", data / "dataset.json", lambda: run_command(prepare)),
-        Step("validate and train", run / "record.json", lambda: train(training), _is_finished),
-        Step("evaluate", run / "evaluation.json", lambda: evaluate(run)),
+        Step("sample data", films / "test_list.txt", lambda: run_command(sample, dry_run=dry_run)),
+        Step("prepare data", data / "dataset.json", lambda: run_command(prepare, dry_run=dry_run)),
+        Step(
+            "validate and train",
+            run / "record.json",
+            lambda: train(training, dry_run=dry_run),
+            _is_finished,
+        ),
+        Step("evaluate", run / "evaluation.json", lambda: evaluate(run, dry_run=dry_run)),
     )
 
 
@@ -148,7 +167,9 @@ def _print_summary(output: Path, *, steps: tuple[Step, ...], seconds: dict[str, 
     table = Table("step", "seconds", "what happened", "where", title="The demo")
     for step in steps:
         where = step.leaves.relative_to(output)
-        table.add_row(step.name, f"{seconds[step.name]:.0f}", said[step.name], str(where))
+        # Nothing is known of a step that was interrupted after its work and before its note.
+        took = f"{seconds[step.name]:.0f}" if step.name in seconds else "-"
+        table.add_row(step.name, f"{took}", said[step.name], str(where))
     console = Console()
     console.print(table)
     print(f"everything lies in {output}; together {sum(seconds.values()):.0f} s")

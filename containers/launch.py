@@ -19,9 +19,11 @@ from types import FrameType
 
 from containers.runtime import exec_command
 from env.binding import BindingPlan, plan_local
-from env.errors import EXIT_FAILED, UserError
-from env.probes.topology import probe_cores
+from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
+from env.probes.topology import probe_cores, probe_cpuset
 from env.stack import PROJECT
+
+STOP_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,20 @@ class Site:
 
     image: Path | None = None
     binds: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is no image to enter.
+
+        Raises:
+            UserError: there is no such file or folder.
+        """
+        if self.image is not None and not self.image.exists():
+            raise UserError(
+                "an image: a .sif file, or a root folder",
+                found=f"nothing at {self.image}",
+                fix="build one: invoke build-image --format singularity; a Docker image runs "
+                "the command inside: docker run … invoke train …",
+            )
 
     def enter(self, command: Sequence[str]) -> list[str]:
         """Return the command line that runs ``command`` at this site.
@@ -52,8 +68,14 @@ def plan_ranks(ranks: int, *, oversubscribe: bool = False) -> BindingPlan:
     Raises:
         UserError: there are more ranks than cores and ``oversubscribe`` is off.
     """
+    cores = probe_cores()
+    if ranks > len(cores) and not oversubscribe:
+        plan_local(ranks, host=os.uname().nodename, cores=cores)  # says what is wrong
+    # Open MPI binds within the control group's CPUs whatever the mask around it: where a
+    # mask is narrower, binding would lead out of it. The ranks then keep that mask.
+    narrowed = {cpu for core in cores for cpu in core} != set(probe_cpuset())
     return plan_local(
-        ranks, host=os.uname().nodename, cores=probe_cores(), share_cores=oversubscribe
+        ranks, host=os.uname().nodename, cores=cores, share_cores=oversubscribe or narrowed
     )
 
 
@@ -78,7 +100,9 @@ def mpirun_command(
     else:
         binding = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
     allow = ["--allow-run-as-root"] if root else []
-    return ["mpirun", *allow, "-np", str(len(plan.ranks)), *binding, *command]
+    # A rank that is told to stop finishes its step first; Open MPI would kill it after 1 s.
+    patience = ["--mca", "odls_base_sigkill_timeout", str(STOP_TIMEOUT_S)]
+    return ["mpirun", *allow, *patience, "-np", str(len(plan.ranks)), *binding, *command]
 
 
 def launch_command(plan: BindingPlan, *, command: Sequence[str], site: Site) -> list[str]:
@@ -121,6 +145,11 @@ def run_command(argv: Sequence[str], *, dry_run: bool = False) -> int:
         ) from error
     code = _wait(child)
     return code if code >= 0 else 128 - code
+
+
+def simplify(code: int) -> int:
+    """Return an exit code of ours for a program's: 0 good, 2 wrong use, 1 anything else."""
+    return code if code in (EXIT_GOOD, EXIT_FAILED, EXIT_WRONG_USE) else EXIT_FAILED
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:

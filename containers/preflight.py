@@ -7,14 +7,14 @@ image when there is one, since that is where the libraries are.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from containers.launch import Site, launch_command, plan_ranks, run_command
+from env.atomic import write_text
 from env.binding import BindingPlan, render_plan
-from env.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE
+from env.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,13 @@ class Preflight:
         """Write the plan for the ranks to read."""
         self.plan_file.write_text(render_plan(self.plan), encoding="utf-8")
 
+    def host_commands(self) -> list[list[str]]:
+        """Return what is judged outside the image: the launcher that starts ranks in it."""
+        if self.site.image is None:
+            return []
+        judge = ["python", "-m", "env", "--only", "mpi.launcher", "--quiet-pass"]
+        return [Site().enter(judge)]
+
     def commands(self) -> tuple[list[str], list[str], list[str]]:
         """Return the three command lines: static phase, ranks, verdict over both."""
         facts = str(self.folder / "static.json")
@@ -80,9 +87,10 @@ def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
         preflight.write_plan()
         (preflight.folder / "ranks").mkdir(exist_ok=True)
     static, ranks, verdict = preflight.commands()
-    code = run_command(static, dry_run=dry_run)
-    if code != EXIT_GOOD:
-        return _known(code)
+    for line in (*preflight.host_commands(), static):
+        code = run_command(line, dry_run=dry_run)
+        if code != EXIT_GOOD:
+            return _known(code)
     run_command(ranks, dry_run=dry_run)
     return _known(run_command(verdict, dry_run=dry_run))
 
@@ -114,13 +122,19 @@ def validate(validation: Validation, *, dry_run: bool = False) -> int:
     Raises:
         UserError: the ranks do not fit this machine, or the image is missing.
     """
+    if validation.report is not None and not validation.report.absolute().parent.is_dir():
+        raise UserError(
+            "a folder for the report",
+            found=f"no {validation.report.parent}",
+            fix="make it first, or name another --json FILE",
+        )
     plan = plan_ranks(validation.ranks, oversubscribe=validation.oversubscribe)
     with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
         site = Site(validation.image, binds=(Path(name),))
         preflight = Preflight(plan, site, Path(name), validation.device, validation.options)
         code = run_preflight(preflight, dry_run=dry_run)
         if validation.report is not None and preflight.report_file.exists():
-            shutil.copyfile(preflight.report_file, validation.report)
+            write_text(validation.report, preflight.report_file.read_text(encoding="utf-8"))
         return code
 
 

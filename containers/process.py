@@ -80,7 +80,8 @@ def run_step(step: Step, *, log: Path, stream: TextIO | None = None) -> float:
             child = subprocess.Popen(
                 step.argv, cwd=step.cwd,
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
-                start_new_session=True,
+                # A strict mask would close the image's own folders to its users.
+                start_new_session=True, umask=0o022,
             )  # fmt: skip
         except OSError as error:
             raise UserError(f"{step.argv[0]!r} to run", found=str(error.strerror),
@@ -126,7 +127,11 @@ def stoppable() -> Iterator[None]:
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    # A dropped connection hangs up; under nohup that is ignored, and stays so.
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:

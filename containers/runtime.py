@@ -124,7 +124,9 @@ class DockerEngine(Engine):
 
     def build_commands(self, request: BuildRequest) -> list[list[str]]:
         """Return the build, then the line that saves the stored image as an archive."""
-        build = [self.name, "build", *_docker_options(request), str(request.context)]
+        # Before release 23 Docker's older builder is the default; it has no mounts.
+        build = ["env", "DOCKER_BUILDKIT=1", self.name, "build"]
+        build += [*_docker_options(request), str(request.context)]
         save = [self.name, "save", "--output", str(request.output), request.tag]
         return [build, save]
 
@@ -239,15 +241,16 @@ def exec_command(
     Raises:
         UserError: the file is not there, or no engine is.
     """
-    is_file = str(image).endswith((".sif", ".simg")) or Path(image).is_dir()
-    if is_file and not Path(image).exists():
-        raise UserError("an image", found=f"no file {image}", fix="build it: invoke build-image")
     if str(image).endswith(".tar"):
         raise UserError(
-            "an image in an engine's store, by its name",
+            "a .sif file, or the name of an image in an engine's store",
             found=f"the archive {image}",
-            fix=f"load it: podman load --input {image}; then name chexnet:STACK",
+            fix="build a .sif: invoke build-image --format singularity; or load the archive "
+            f"(podman load --input {image}) and run the command inside: podman run …",
         )
+    is_file = Path(image).exists() or str(image).endswith((".sif", ".simg"))
+    if is_file and not Path(image).exists():
+        raise UserError("an image", found=f"no file {image}", fix="build it: invoke build-image")
     chosen = find_engine(format="singularity" if is_file else "docker", name=engine)
     return chosen.exec_command(str(image), command=command, binds=binds)
 
@@ -280,7 +283,7 @@ def _buildah_options() -> list[str]:
     ``--layers`` keeps each step, so that a second build starts where something changed;
     Docker's format, since OCI's has no health check.
     """
-    return ["--isolation=chroot", "--network=host", "--layers", "--format=docker"]
+    return ["--isolation=chroot", "--network=host", "--layers", "--force-rm", "--format=docker"]
 
 
 def _succeeds(command: Sequence[str]) -> bool:

@@ -18,6 +18,7 @@ from containers.launch import (
     plan_ranks,
     project_environ,
     run_command,
+    simplify,
 )
 from containers.preflight import Preflight, run_preflight
 from env.errors import EXIT_GOOD, UserError
@@ -63,9 +64,8 @@ def train(training: Training, *, dry_run: bool = False) -> int:
         UserError: the data folder or the image is missing, or the ranks do not fit.
     """
     data, run = training.data.resolve(), training.run.resolve()
-    _require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
-    if training.image is not None:
-        _require(training.image, what="an image", fix="build one: invoke build-image --help")
+    if not dry_run:
+        _require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
     plan = plan_ranks(training.ranks, oversubscribe=training.oversubscribe)
     if not dry_run:
         run.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,8 @@ def train(training: Training, *, dry_run: bool = False) -> int:
             program += ["--environment", str(preflight.report_file)]
         if code != EXIT_GOOD:
             return code
-        return run_command(launch_command(plan, command=program, site=site), dry_run=dry_run)
+        line = launch_command(plan, command=program, site=site)
+        return simplify(run_command(line, dry_run=dry_run))
 
 
 def _program(training: Training) -> list[str]:
@@ -106,23 +107,36 @@ def _check(argv: list[str], *, dry_run: bool) -> tuple[int, str]:
     done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=project_environ(), check=False
     )
-    return done.returncode, json.loads(done.stdout)["device"] if done.returncode == 0 else ""
+    device = json.loads(done.stdout)["device"] if done.returncode == EXIT_GOOD else ""
+    return simplify(done.returncode), device
 
 
 def evaluate(
-    run: Path, *, split: str = "test", image: Path | None = None, dry_run: bool = False
+    run: Path,
+    *,
+    split: str = "test",
+    data: Path | None = None,
+    image: Path | None = None,
+    dry_run: bool = False,
 ) -> int:
     """Score a run's best checkpoint on a split, in one process.
+
+    Args:
+        run: the run folder.
+        split: ``"test"``, ``"validation"`` or ``"train"``.
+        data: prepared data, None for the run's own.
+        image: score inside this image.
+        dry_run: print the command line and run nothing.
 
     Raises:
         UserError: the run folder or the image is missing.
     """
-    _require(run, what="a run folder", fix="train first: invoke train --help")
-    if image is not None:
-        _require(image, what="an image", fix="build one: invoke build-image --help")
-    site = Site(image, binds=(run.resolve(), *_data_of(run)))
+    if not dry_run:
+        _require(run, what="a run folder", fix="train first: invoke train --help")
+    site = Site(image, binds=(run.resolve(), *([data.resolve()] if data else _data_of(run))))
     program = ["python", "-m", "chexnet", "evaluate", "--run", str(run.resolve()), "--split", split]
-    return run_command(site.enter(program), dry_run=dry_run)
+    program += ["--data", str(data.resolve())] if data else []
+    return simplify(run_command(site.enter(program), dry_run=dry_run))
 
 
 def _data_of(run: Path) -> tuple[Path, ...]:

@@ -93,8 +93,9 @@ read_host() {
   PYTHON=${CHEXNET_PYTHON:-/usr/bin/python3}
   HOME_DIR=${CHEXNET_HOME:-}
   if [[ -z $HOME_DIR ]]; then
-    HOME_DIR=$HOME/.local/share/chexnet
-    [[ $EUID -ne 0 ]] || HOME_DIR=/opt/chexnet-host
+    # What root has set up serves every user of the machine, as long as it is complete.
+    HOME_DIR=/opt/chexnet-host
+    [[ $EUID -eq 0 ]] || is_ready || HOME_DIR=$HOME/.local/share/chexnet
   fi
   export CHEXNET_HOME=$HOME_DIR
 }

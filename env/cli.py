@@ -105,7 +105,10 @@ def _validate(argv: list[str]) -> int:
         print(_explain(args.explain) if args.explain else _list())
         return 0
     checks, skipped = select_checks(
-        only=args.only, skip=args.skip, launched=args.records is not None
+        only=args.only,
+        skip=args.skip,
+        launched=args.records is not None,
+        later=args.save_facts is not None,
     )
     _, lock = find_lock(lock=args.lock, stack=args.stack)
     plan = load_plan(args.plan) if args.plan else None

@@ -62,7 +62,11 @@ def collect_static(
 
 
 def select_checks(
-    *, only: Iterable[str] = (), skip: Iterable[str] = (), launched: bool = False
+    *,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    launched: bool = False,
+    later: bool = False,
 ) -> tuple[list[Check], list[Check]]:
     """Return the checks to run and those the user skips, in the order of the registry.
 
@@ -70,6 +74,7 @@ def select_checks(
         only: ids to keep; all of the phase if empty.
         skip: ids to leave out; the report names them.
         launched: whether ranks have reported or should have.
+        later: whether ranks will report: checks of the launched phase are then left for it.
 
     Raises:
         UserError: an unknown id, or a check of the launched phase without ranks.
@@ -79,7 +84,7 @@ def select_checks(
         find_check(name)
     phases = (STATIC, LAUNCHED) if launched else (STATIC,)
     for name in only:
-        if find_check(name).phase not in phases:
+        if not later and find_check(name).phase not in phases:
             fix = "let each rank write one: mpirun … python -m env rank --records DIR"
             expected = f"records of ranks, which {name} judges"
             raise UserError(expected, found="no --records DIR", fix=fix)

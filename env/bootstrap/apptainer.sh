@@ -100,6 +100,9 @@ limit_capabilities() {
   (((0x$held >> 24) & 1)) || sed -i 's/^root default capabilities = .*/root default capabilities = no/' "$1"
 }
 
+# The first id above everybody's range: two users must never share one.
+free_subid() { awk -F: '$2 + $3 > next_id { next_id = $2 + $3 } END { print next_id > 100000 ? next_id : 100000 }' "$1" 2>/dev/null || echo 100000; }
+
 # Builds as a fake root need a range of subordinate ids; Debian gives one to each new
 # user, but not to root.
 ensure_subids() {
@@ -108,10 +111,10 @@ ensure_subids() {
   for file in /etc/subuid /etc/subgid; do
     if ! grep -qE "^($user|$(id -u)):" "$file" 2>/dev/null; then
       if can_be_root; then
-        echo "$user:100000:65536" | as_root tee -a "$file" >/dev/null
+        echo "$user:$(free_subid "$file"):65536" | as_root tee -a "$file" >/dev/null
       else
         say "note: no entry for $user in $file, so building images here will fail;" \
-          "an administrator can add the line $user:100000:65536"
+          "an administrator can add the line $user:$(free_subid "$file"):65536"
       fi
     fi
   done

@@ -72,6 +72,9 @@ ensure_horovod() {
   run_logged "$HOME_DIR/logs/horovod-install.log" install_horovod "Horovod, installed and loaded once"
 }
 
+# Variables that a compiler, an MPI wrapper or CMake would listen to.
+BUILD_VARIABLES='^(HOROVOD_|CMAKE_|OMPI_|OPAL_|MPI_|(C|CPLUS)_INCLUDE_PATH$|CPATH$|(LD_)?LIBRARY_PATH$|C(XX|PP)?FLAGS$|LDFLAGS$|MAKEFLAGS$)'
+
 build_horovod() {
   local work=$HOME_DIR/build/horovod archive sha256 flag
   rm -rf "$work" && mkdir -p "$work/source" "$work/wheel"
@@ -84,7 +87,7 @@ build_horovod() {
   "$PYTHON" -I "$PROJECT/env/source_edits.py" --source "$work/source" \
     --rules "$PROJECT/$(lock_get edits | sed -n 's/^path=//p')"
   # Only the lock's flags reach the build: whatever the caller has set is not in the key.
-  for flag in $(compgen -e | grep -E '^(HOROVOD_|CMAKE_|C(XX|PP)?FLAGS$|LDFLAGS$|CPATH$|LIBRARY_PATH$)'); do
+  for flag in $(compgen -e | grep -E "$BUILD_VARIABLES"); do
     unset "$flag"
   done
   while read -r flag; do export "${flag?}"; done < <(lock_get flags)

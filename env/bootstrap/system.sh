@@ -44,7 +44,10 @@ ensure_system_packages() {
 }
 
 install_packages() {
-  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=2)
+  # sudo drops the environment: what leads to the mirror is named.
+  local apt=(
+    env DEBIAN_FRONTEND=noninteractive ${http_proxy:+"http_proxy=$http_proxy"}
+    ${https_proxy:+"https_proxy=$https_proxy"} apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=2)
   finish_dpkg
   as_root "${apt[@]}" update
   as_root "${apt[@]}" install -y --no-install-recommends "${MISSING[@]}"

@@ -82,9 +82,10 @@ def check_memory(evidence: Evidence) -> Finding:
     required=False,
 )
 def check_files(evidence: Evidence) -> Finding:
-    """FAIL below 256 plus 32 a rank, WARN below twice that."""
-    needed = FILES_BASE + FILES_PER_RANK * evidence.ranks_a_host
-    return _against(evidence.facts.value("host.open_files"), needed, "open files", "ulimit -n")
+    """FAIL below 256, WARN below 256 plus 32 a rank."""
+    wanted = FILES_BASE + FILES_PER_RANK * evidence.ranks_a_host
+    number = evidence.facts.value("host.open_files")
+    return _against(number, (FILES_BASE, wanted), "open files", "ulimit -n")
 
 
 @check(
@@ -98,13 +99,14 @@ def check_files(evidence: Evidence) -> Finding:
 def check_processes(evidence: Evidence) -> Finding:
     """FAIL if the limit is below 32 plus 4 a core for each rank, WARN below twice that."""
     facts = evidence.facts
-    cores = len(facts.value("host.affinity"))
+    bound = [len(binding.cores) for binding in evidence.planned().values() if binding.cores]
+    cores = max(bound, default=len(facts.value("host.affinity")))
     needed = evidence.ranks_a_host * (THREADS_BASE + THREADS_PER_CORE * cores)
     limits = [(facts.value("host.pids_left"), facts["host.pids_left"].origin)]
     if facts.value("host.uid") != 0:  # the kernel does not hold root to ulimit -u
         limits.append((facts.value("host.processes"), "ulimit -u"))
     number, where = min(limits, key=lambda pair: float("inf") if pair[0] is None else pair[0])
-    return _against(number, needed, "processes and threads", where)
+    return _against(number, (needed, 2 * needed), "processes and threads", where)
 
 
 @check(
@@ -143,12 +145,14 @@ def check_root(evidence: Evidence) -> Finding:
     return Finding(Status.PASS, "an ordinary user", f"uid {uid}")
 
 
-def _against(number: float | None, needed: int, what: str, where: str) -> Finding:
+def _against(number: float | None, bounds: tuple[int, int], what: str, where: str) -> Finding:
+    """Judge a limit: FAIL below the first bound, WARN below the second."""
+    needed, wanted = bounds
     if number is None:
-        return Finding(Status.PASS, f"{needed} {what}", "no limit", where=where)
-    status = Status.WARN if number < 2 * needed else Status.PASS
+        return Finding(Status.PASS, f"{wanted} {what}", "no limit", where=where)
+    status = Status.WARN if number < wanted else Status.PASS
     status = Status.FAIL if number < needed else status
-    return Finding(status, f"at least {needed} {what}", f"{number:g}", where=where)
+    return Finding(status, f"at least {wanted} {what}", f"{number:g}", where=where)
 
 
 def _gib(size_bytes: float) -> str:

@@ -37,6 +37,35 @@ def probe_cores(
     return tuple(sorted(cores, key=lambda core: (cores[core], core)))
 
 
+def probe_cpuset(*, root: Path = Path("/")) -> tuple[int, ...]:
+    """Return the logical CPUs that the control group allows; all that are online without one.
+
+    What Open MPI deals out: it looks at the control group and not at the affinity mask that
+    a ``taskset`` around it has set.
+
+    Args:
+        root: prefix of ``/proc`` and ``/sys``, for tests.
+    """
+    groups = root / "sys/fs/cgroup"
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            folder, name = groups / path.lstrip("/"), "cpuset.cpus.effective"
+        elif "cpuset" in controllers.split(","):
+            folder, name = groups / "cpuset" / path.lstrip("/"), "cpuset.cpus"
+        else:
+            continue
+        # Inside a container the group's own folder may lie at the top of what is mounted.
+        for place in (folder, *folder.parents):
+            if place == groups.parent:
+                break
+            text = _read(place / name)
+            if text:
+                return parse_cpu_list(text)
+    online = _read(root / "sys/devices/system/cpu/online")
+    return parse_cpu_list(online) if online else tuple(sorted(os.sched_getaffinity(0)))
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text().strip()

@@ -92,6 +92,32 @@ def test_last_two_and_best_are_kept(tmp_path):
     assert load_newest(tmp_path, say=print).description.epoch == 5
 
 
+def test_the_newest_is_the_best_where_no_auroc_is_defined(tmp_path):
+    for epoch in range(1, 7):
+        save(tmp_path, epoch, auroc=None)
+    assert [path.name for path in list_checkpoints(tmp_path)] == [
+        "epoch-0005.npz",
+        "epoch-0006.npz",
+    ]
+    assert load_best(tmp_path, say=print).description.epoch == 6
+
+
+def test_damaged_later_ones_give_way_to_what_was_trained_again(tmp_path):
+    for epoch in (4, 5, 6):
+        save(tmp_path, epoch, auroc=0.5)
+    for name in ("epoch-0005.npz", "epoch-0006.npz"):
+        (tmp_path / name).write_bytes(b"damaged")
+    save(tmp_path, 5, auroc=0.5)
+    assert load_newest(tmp_path, say=print).description.epoch == 5
+    assert not (tmp_path / "epoch-0006.npz").exists()
+
+
+def test_epochs_are_ordered_as_numbers(tmp_path):
+    for epoch in (9999, 10000):
+        save(tmp_path, epoch)
+    assert load_newest(tmp_path, say=print).description.epoch == 10000
+
+
 def test_undefined_auroc_is_never_better_than_a_number(tmp_path):
     save(tmp_path, 1, None)
     save(tmp_path, 2, 0.3)

@@ -46,6 +46,23 @@ def test_sixteen_bits_are_scaled_over_their_range(tmp_path):
     assert grey_of(saved(tmp_path, Image.fromarray(wide))).tolist() == [[0, 7, 100, 255]]
 
 
+def test_twelve_bits_in_sixteen_are_refused_rather_than_black(tmp_path):
+    values = np.linspace(0, 4095, 64).astype(np.uint16).reshape(8, 8)
+    with pytest.raises(pixels.BadImageError, match="12 bit"):
+        pixels.load_grey(saved(tmp_path, Image.fromarray(values)))
+
+
+def test_a_film_is_turned_the_way_its_camera_notes(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # TIFF 6.0: row 0 is the right side, so it must be turned clockwise
+    lying = np.zeros((8, 32), np.uint8)
+    lying[:, :8] = 255  # bright on the left, which clockwise comes to the top
+    turned = grey_of(saved(tmp_path, Image.fromarray(lying), "a.png", exif=exif))
+    assert turned.shape == (32, 8)
+    assert turned[:8].min() == 255
+    assert turned[8:].max() == 0
+
+
 def test_palette_is_looked_up(tmp_path):
     image = Image.fromarray(np.array([[0, 1, 2]], np.uint8), "P")
     image.putpalette([250, 250, 250, 10, 10, 10, 99, 99, 99])

@@ -130,13 +130,13 @@ def test_no_run_there(tmp_path):
 
 
 def test_metrics_after_the_resumed_step_are_dropped_with_the_torn_line(tmp_path):
-    for step in (5, 10, 15):
-        append_metrics(tmp_path, values={"kind": "steps", "step": step})
+    for epoch, step in ((1, 13), (2, 12), (3, 18)):  # the second on other ranks than the first
+        append_metrics(tmp_path, values={"kind": "steps", "epoch": epoch, "step": step})
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "st')
-    trim_metrics(tmp_path, last_step=10)
+    trim_metrics(tmp_path, last_epoch=2)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [5, 10]
+    assert [json.loads(line)["step"] for line in lines] == [13, 12]
 
 
 def test_lock_is_hashed(tmp_path, monkeypatch):

@@ -84,6 +84,25 @@ def test_evaluation_is_the_same_on_1_2_and_3_ranks(finished, chexnet, small_data
 
 
 @pytest.mark.mpi
+def test_data_that_was_prepared_again_is_not_scored_unasked(
+    finished, chexnet, small_data, tmp_path
+):
+    run, data = tmp_path / "run", tmp_path / "data"
+    shutil.copytree(finished[0], run)
+    shutil.copytree(small_data, data)
+    description = read_json(data / "dataset.json")
+    (data / "dataset.json").write_text(json.dumps(description | {"split": "patient"}))
+    record = read_json(run / "record.json")
+    (run / "record.json").write_text(json.dumps(record | {"data": str(data)}))
+    done = chexnet("evaluate", "--run", run)
+    assert done.code == 2
+    assert "prepared again" in done.err
+    chosen = chexnet("evaluate", "--run", run, "--data", data)
+    assert chosen.code == 0
+    assert "patients may overlap" in chosen.out
+
+
+@pytest.mark.mpi
 def test_killed_run_resumes_to_the_losses_of_the_run_left_alone(
     finished, chexnet, start, small_data, tmp_path
 ):
@@ -106,11 +125,12 @@ def test_killed_run_resumes_to_the_losses_of_the_run_left_alone(
 @pytest.mark.mpi
 def test_resume_of_a_finished_run_changes_nothing(finished, chexnet, small_data):
     folder, _ = finished
-    before = read_metrics(folder)
+    before, record = read_metrics(folder), read_json(folder / "record.json")
     done = chexnet("train", "--data", small_data, "--run", folder, "--resume")
     assert done.code == 0, done.err
-    assert "all 3 epochs are done" in done.out
+    assert "finished before" in done.out
     assert read_metrics(folder) == before
+    assert read_json(folder / "record.json") == record
 
 
 def wait_until(true, *, timeout_s):
@@ -144,6 +164,9 @@ def test_damaged_record_file_of_one_rank_ends_all_and_is_named(chexnet, small_da
     assert done.code == 1
     assert path.name in done.err
     assert "Traceback" not in done.err
+    record = read_json(tmp_path / "run" / "record.json")
+    assert record["status"] == "failed"
+    assert path.name in record["error"]
 
 
 def test_loss_that_is_not_a_number_stops_the_run(chexnet, small_data, tmp_path):

@@ -27,15 +27,23 @@ FOUR = tuple((n,) for n in range(4))
 @pytest.mark.parametrize(
     ("ranks", "share", "as_root", "expected"),
     [
-        (2, False, False, "mpirun -np 2 --map-by slot:PE=2 --bind-to core prog"),
-        (4, False, True, "mpirun --allow-run-as-root -np 4 --map-by slot:PE=1 --bind-to core prog"),
-        (1, False, False, "mpirun -np 1 --map-by slot:PE=4 --bind-to core prog"),
-        (6, True, False, "mpirun -np 6 --map-by slot:OVERSUBSCRIBE --bind-to none prog"),
+        (2, False, False, "mpirun MCA -np 2 --map-by slot:PE=2 --bind-to core prog"),
+        (
+            4,
+            False,
+            True,
+            "mpirun --allow-run-as-root MCA -np 4 --map-by slot:PE=1 --bind-to core prog",
+        ),
+        (1, False, False, "mpirun MCA -np 1 --map-by slot:PE=4 --bind-to core prog"),
+        (6, True, False, "mpirun MCA -np 6 --map-by slot:OVERSUBSCRIBE --bind-to none prog"),
     ],
 )
 def test_mpirun_lines(ranks, share, as_root, expected):
     plan = plan_local(ranks, host="h", cores=FOUR, share_cores=share)
-    assert mpirun_command(plan, command=["prog"], as_root=as_root) == expected.split()
+    assert (
+        mpirun_command(plan, command=["prog"], as_root=as_root)
+        == expected.replace("MCA", "--mca odls_base_sigkill_timeout 30").split()
+    )
 
 
 def test_here_python_is_this_interpreter_and_arguments_stay_tokens():
@@ -69,6 +77,16 @@ def test_more_ranks_than_cores_are_refused_before_anything_runs():
         plan_ranks(10_000)
     assert caught.value.exit_code == 2
     assert "--oversubscribe" in caught.value.fix
+
+
+def test_a_mask_narrower_than_the_control_group_is_kept_rather_than_left():
+    code = "from containers.launch import plan_ranks; print(plan_ranks(1).cores_per_rank)"
+    one = str(min(os.sched_getaffinity(0)))
+    done = subprocess.run(
+        ["taskset", "-c", one, sys.executable, "-c", code],
+        env=project_environ(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "0\n"
 
 
 def test_the_project_is_importable_from_any_folder(tmp_path):

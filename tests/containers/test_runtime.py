@@ -22,7 +22,7 @@ ENV = [
     "SINGULARITY_TMPDIR=/w",
     "APPTAINER_MKSQUASHFS_ARGS=-Xcompression-level 1",
 ]
-CHROOT = ["--isolation=chroot", "--network=host", "--layers", "--format=docker"]
+CHROOT = ["--isolation=chroot", "--network=host", "--layers", "--force-rm", "--format=docker"]
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def user(monkeypatch):
         ),
         (
             "docker", "user", FULL,
-            [["docker", "build", *FILE, *LABELS, *SECRET, "/w/ctx"],
+            [["env", "DOCKER_BUILDKIT=1", "docker", "build", *FILE, *LABELS, *SECRET, "/w/ctx"],
              ["docker", "save", "--output", "/o/img", "chexnet:cpu"]],
         ),
         (
             "docker", "user", BARE,
-            [["docker", "build", *FILE, "/w/ctx"],
+            [["env", "DOCKER_BUILDKIT=1", "docker", "build", *FILE, "/w/ctx"],
              ["docker", "save", "--output", "/o/img", "chexnet:cpu"]],
         ),
         (

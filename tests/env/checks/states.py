@@ -219,12 +219,12 @@ STATES = {
     ),
     # 256 + 2 x 32 = 320 files.
     "limits.files": (
-        [(FAIL, "319", evidence({"host.open_files": 319})), (WARN, "639", evidence({"host.open_files": 639}))],
+        [(FAIL, "255", evidence({"host.open_files": 255})), (WARN, "319", evidence({"host.open_files": 319}))],
         evidence(lost=["host.open_files"]),
     ),
-    # 2 x (32 + 4 x 4 cores) = 96 threads.
+    # 2 ranks bound to 2 cores each: 2 x (32 + 4 x 2) = 80 threads.
     "limits.processes": (
-        [(FAIL, "95", evidence({"host.processes": 95})), (WARN, "191", evidence({"host.pids_left": 191}))],
+        [(FAIL, "79", evidence({"host.processes": 79})), (WARN, "159", evidence({"host.pids_left": 159}))],
         evidence(lost=["host.pids_left"]),
     ),
     "cpu.quota": (

@@ -172,10 +172,10 @@ def test_a_limit_on_processes(host, verdict, left, status):
 
 
 def test_ulimit_for_real(run_env):
-    shell = ("bash", "-c", 'ulimit -n 256; exec "$@"', "bash")
+    shell = ("bash", "-c", 'ulimit -n 255; exec "$@"', "bash")
     done = run_env("--only", "limits.files", "--json", "-", prefix=shell)
     (result,) = json.loads(done.stdout)["results"]
-    assert (done.returncode, result["status"], result["found"]) == (1, "FAIL", "256")
+    assert (done.returncode, result["status"], result["found"]) == (1, "FAIL", "255")
 
 
 def test_open_files_from_the_probe(host, verdict):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env.probes.topology import parse_cpu_list, probe_cores
+from env.probes.topology import parse_cpu_list, probe_cores, probe_cpuset
 
 
 def make_sys(root, siblings, packages):
@@ -42,6 +42,30 @@ def test_only_allowed_threads_are_dealt(tmp_path):
 
 def test_unreadable_topology_counts_each_cpu_as_a_core(tmp_path):
     assert probe_cores(root=tmp_path, allowed={0, 1}) == ((0,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "allowed"),
+    [
+        ("0::/job\n", {"job/cpuset.cpus.effective": "2-3"}, (2, 3)),
+        ("0::/job/step\n", {"job/cpuset.cpus.effective": "1"}, (1,)),
+        ("0::/\n", {"cpuset.cpus.effective": "0,2"}, (0, 2)),
+        ("3:cpu:/a\n2:cpuset,memory:/b\n", {"cpuset/b/cpuset.cpus": "0"}, (0,)),
+        ("0::/gone\n", {}, (0, 1, 2, 3)),
+        ("", {}, (0, 1, 2, 3)),
+    ],
+)
+def test_the_control_group_s_cpus(tmp_path, group, files, allowed):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(group)
+    online = tmp_path / "sys/devices/system/cpu/online"
+    online.parent.mkdir(parents=True)
+    online.write_text("0-3\n")
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text + "\n")
+    assert probe_cpuset(root=tmp_path) == allowed
 
 
 def test_this_machine_reports_the_affinity_mask():
