@@ -109,6 +109,7 @@ def recipe(c: Context, stack: str = "", format: str = "") -> None:
         "output": "the file to make; by default chexnet-STACK.sif or .tar here",
         "base": "registry, local (mmdebstrap), or auto: local where no registry answers",
         "force": "replace an image that is there",
+        "json": "also write what was made, its size and the seconds of each step there",
         "dry-run": "print the command lines and run nothing",
     }
 )
@@ -120,14 +121,17 @@ def build_image(
     output: str = "",
     base: str = "auto",
     force: bool = False,
+    json: str = "",
     dry_run: bool = False,
 ) -> None:
     """Build an image of a stack: invoke build-image --stack cpu --format singularity."""
     from containers.build import build_image as build
+    from containers.build import render_result
+    from env.atomic import write_text
     from env.stack import load_stack
 
     _required(stack=stack, format=format)
-    build(
+    result = build(
         load_stack(stack),
         format=format,
         engine=engine or None,
@@ -136,6 +140,8 @@ def build_image(
         force=force,
         dry_run=dry_run,
     )
+    if json and result is not None:
+        write_text(Path(json), render_result(result))
 
 
 @command(
@@ -341,7 +347,7 @@ def demo(
     epochs: int = 0,
     dry_run: bool = False,
 ) -> int:
-    """Show the whole chain in ten minutes: sample data, validate, train, evaluate."""
+    """Show the whole chain on made-up films: sample data, validate, train, evaluate."""
     from containers.demo import run_demo
 
     return run_demo(Path(output), ranks=ranks, num_images=images, epochs=epochs, dry_run=dry_run)
