@@ -15,6 +15,7 @@ from env.atomic import write_text
 from env.binding import load_plan
 from env.checks.evidence import Evidence
 from env.checks.registry import find_check, known_checks
+from env.checks.table import render_table
 from env.errors import UserError
 from env.facts import Fact, load_facts, load_records, render_facts
 from env.probes.frameworks import IMPORT_TIMEOUT_S
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--fail-fast", action="store_true", help="stop after the first FAIL")
     add("--json", metavar="FILE", help="write the report as JSON; - prints it instead of the text")
     add("--list", action="store_true", help="list the checks and stop")
+    add("--table", action="store_true", help="print the page docs/checks.md and stop")
     add("--explain", metavar="ID", help="say what a check reads, how it judges, what to do; stop")
     # fmt: on
     return parser
@@ -101,8 +103,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _validate(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    if args.list or args.explain:
-        print(_explain(args.explain) if args.explain else _list())
+    if args.list or args.explain or args.table:
+        page = render_table() if args.table else _list()
+        print(_explain(args.explain) if args.explain else page)
         return 0
     checks, skipped = select_checks(
         only=args.only,
