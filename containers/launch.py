@@ -23,7 +23,7 @@ from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
 from env.probes.topology import probe_cores, probe_cpuset
 from env.stack import PROJECT
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ def mpirun_command(
         binding = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
     allow = ["--allow-run-as-root"] if root else []
     # A rank that is told to stop finishes its step first; Open MPI would kill it after 1 s.
+    # It waits that long whenever a rank fails, too, even if none is left: so not longer.
     patience = ["--mca", "odls_base_sigkill_timeout", str(STOP_TIMEOUT_S)]
     return ["mpirun", *allow, *patience, "-np", str(len(plan.ranks)), *binding, *command]
 

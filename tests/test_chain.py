@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import jsonschema
@@ -82,6 +83,28 @@ def test_two_ranks_here(data, tmp_path):
         *HERE, "train", "--data", str(data), "--run", str(folder), "--ranks", "2", *SMALL, code=2
     )
     assert "--resume" in again
+
+
+def test_a_stopped_training_says_so_and_keeps_its_configuration(data, tmp_path):
+    folder = tmp_path / "run"
+    words = ["train", "--data", str(data), "--run", str(folder), "--ranks", "2", "--no-validate"]
+    endless = [*SMALL, "--set", "epochs=100000"]
+    with subprocess.Popen(
+        [*HERE, *words, *endless], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as started:
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("checkpoints/epoch-*.npz")):
+            assert time.monotonic() < deadline
+            assert started.poll() is None
+            time.sleep(0.1)
+        started.terminate()
+        assert started.wait(timeout=60) == 1
+    record = json.loads((folder / "record.json").read_text())
+    assert record["status"] == "interrupted"
+    done = record["results"]["epoch"]
+    more = [*SMALL, "--set", f"epochs={done + 1}"]
+    other = run(*HERE, *words, *more, "--resume", code=2)
+    assert "epochs" in other  # another configuration is another run
 
 
 def test_a_failed_check_refuses_to_train(data, tmp_path):

@@ -42,7 +42,7 @@ def test_mpirun_lines(ranks, share, as_root, expected):
     plan = plan_local(ranks, host="h", cores=FOUR, share_cores=share)
     assert (
         mpirun_command(plan, command=["prog"], as_root=as_root)
-        == expected.replace("MCA", "--mca odls_base_sigkill_timeout 30").split()
+        == expected.replace("MCA", "--mca odls_base_sigkill_timeout 5").split()
     )
 
 
