@@ -244,9 +244,11 @@ def prepare_data(
     force: bool = False,
 ) -> None:
     """Turn a folder in NIH's layout into records that training reads fast."""
-    from chexnet.prepare import prepare_data as prepare
+    from chexnet.quiet import quiet_import
 
     _required(source=source, output=output)
+    with quiet_import():
+        from chexnet.prepare import prepare_data as prepare
     prepare(
         Path(source),
         output=Path(output),

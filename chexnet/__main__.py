@@ -11,11 +11,10 @@ import argparse
 import errno
 import os
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from chexnet.config import (
     render_config,
 )
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
+from chexnet.quiet import quiet_import
 
 # How many ranks there are and which this is, before Horovod is there to ask.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -171,7 +171,7 @@ def _train(arguments: argparse.Namespace) -> None:
         _check(arguments, config)
         return
     begun = time.perf_counter()
-    with _quiet_import():
+    with quiet_import():
         from chexnet.train import train
     train(
         arguments.data,
@@ -216,7 +216,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from chexnet.run import load_run_config
 
     load_run_config(arguments.run)  # before the seconds that TensorFlow takes to import
-    with _quiet_import():
+    with quiet_import():
         from chexnet.evaluate import evaluate
     evaluate(arguments.run, split=arguments.split, data=arguments.data)
 
@@ -234,7 +234,7 @@ def _make_sample_data(arguments: argparse.Namespace) -> None:
 
 
 def _prepare_data(arguments: argparse.Namespace) -> None:
-    with _quiet_import():
+    with quiet_import():
         from chexnet.prepare import prepare_data
     prepare_data(
         arguments.source,
@@ -245,28 +245,6 @@ def _prepare_data(arguments: argparse.Namespace) -> None:
         workers=arguments.workers,
         seed=arguments.seed,
     )
-
-
-@contextmanager
-def _quiet_import() -> Iterator[None]:
-    """Hold back what TensorFlow writes to stderr while it is imported.
-
-    Its first notes come from C++ before any log level is read. They are shown after all
-    if the import fails, since they then say why.
-    """
-    with tempfile.TemporaryFile() as held:
-        sys.stderr.flush()
-        stderr = os.dup(2)
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            held.seek(0)
-            os.write(stderr, held.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
 
 
 def _stop(message: str, *, code: int, run: Path | None) -> int:

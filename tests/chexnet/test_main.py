@@ -7,6 +7,7 @@ import pytest
 
 import chexnet.__main__ as program
 from chexnet.errors import UserError
+from chexnet.quiet import quiet_import
 
 
 @pytest.fixture(autouse=True)
@@ -82,12 +83,12 @@ def test_exit_codes(monkeypatch, capsys, error, code, expected):
 def test_what_an_import_writes_is_held_back_unless_it_fails(capfd):
     import os
 
-    with program._quiet_import():
+    with quiet_import():
         os.write(2, b"a note of TensorFlow")
     assert "note" not in capfd.readouterr().err
 
     def broken():
-        with program._quiet_import():
+        with quiet_import():
             os.write(2, b"the reason")
             raise ImportError
 
