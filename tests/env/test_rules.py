@@ -1,0 +1,326 @@
+"""The rules: each keeps, breaks and cannot tell; bad files; the search over versions."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from env.conditions import SameAs, parse_range
+from env.errors import UserError
+from env.lock import PythonPackage, load_lock, lock_path
+from env.rules import (
+    BROKEN,
+    CANNOT_TELL,
+    COMPONENTS,
+    DOES_NOT_APPLY,
+    HOLDS,
+    exit_code,
+    judge_rules,
+    load_rules,
+    versions_of_stack,
+)
+from env.solver import parse_wanted, solve
+from env.stack import load_stack, load_stacks
+
+RULES = load_rules()
+BY_ID = {rule.id: rule for rule in RULES}
+
+
+def outcome(rule, versions):
+    (verdict,) = judge_rules(versions, rules=[rule])
+    return verdict.outcome
+
+
+def outcomes(versions):
+    return {verdict.rule.id: verdict.outcome for verdict in judge_rules(versions)}
+
+
+def test_there_are_enough_rules_on_every_topic():
+    assert len(RULES) >= 40
+    assert {name for rule in RULES for name in rule.components} == set(COMPONENTS)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_has_been_seen_to_hold_to_break_and_not_to_tell(rule):
+    assert outcome(rule, rule.passes) == HOLDS
+    assert outcome(rule, rule.fails) == BROKEN
+    assert outcome(rule, rule.fails | dict.fromkeys(rule.requires)) == CANNOT_TELL
+    for component in rule.when:
+        assert outcome(rule, {**rule.fails, component: None}) == CANNOT_TELL
+    without = {name: text for name, text in rule.fails.items() if name not in rule.requires}
+    assert outcome(rule, without) == DOES_NOT_APPLY
+    assert set(rule.passes) == set(rule.fails) == set(rule.components)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_gives_a_reason_a_source_and_a_fix(rule):
+    assert rule.reason.endswith(".")
+    assert len(rule.fix) > 5
+    assert not rule.fix.endswith(".")
+    assert rule.sources
+
+
+# Version sets as people report them, and the rule that must answer. Judged by all rules.
+REPORTED = [
+    ({"cuda": "12.5.82", "driver": "470.57.02"}, {"cuda-12-driver"}),
+    ({"cuda": "12.5.82", "driver": "535.104.05"}, set()),
+    ({"cuda": "11.8", "driver": "450.80.02"}, set()),
+    ({"cuda": "13.0", "driver": "575.51.03"}, {"cuda-13-driver"}),
+    # An H100 runs from PTX: the driver of CUDA 12.2 is above the floor, and too old.
+    (
+        {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
+         "compute_capability": "9.0"},
+        {"tensorflow-2.18-gpu-ptx"},
+    ),
+    (
+        {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
+         "compute_capability": "8.0"},
+        set(),
+    ),
+    # The article's V100 with the newest cuDNN, and with the one held for it.
+    ({"cudnn": "9.28", "compute_capability": "7.0"}, {"cudnn-9.11-gpu"}),
+    ({"cudnn": "9.10.2.21", "compute_capability": "7.0"}, set()),
+    ({"tensorflow": "2.16.2", "keras": "2.15.0"}, {"tensorflow-2.16-keras"}),
+    ({"tensorflow": "2.15.1", "numpy": "2.0.0"}, {"tensorflow-2.14-numpy"}),
+    ({"nccl": "2.27.7", "nccl_cuda": "13", "cuda": "12.9"}, {"nccl-cuda"}),
+    ({"openmpi": "4.1.4-3+b1", "pmix": "4.2.2-1+deb12u1"}, set()),
+    ({"openmpi": "4.1.4", "pmix": "5.0.1"}, {"openmpi-4.1-pmix"}),
+    (
+        {"horovod": "0.28.1", "tensorflow": "2.21.0", "gcc": "14", "horovod_edits": "0"},
+        {"horovod-tensorflow-2.20-sources", "horovod-gcc-13-sources"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("versions", "broken"), REPORTED)
+def test_reported_sets_of_versions_break_the_rule_they_should(versions, broken):
+    assert {name for name, said in outcomes(versions).items() if said == BROKEN} == broken
+
+
+@pytest.mark.parametrize("name", load_stacks())
+def test_no_stack_of_the_catalogue_breaks_a_rule_or_leaves_one_open(name):
+    versions = versions_of_stack(load_stack(name), lock=load_lock(lock_path(name)))
+    verdicts = judge_rules(versions)
+    assert exit_code(verdicts) == 0, [v.rule.id for v in verdicts if v.outcome == BROKEN]
+    holds = {verdict.rule.id for verdict in verdicts if verdict.outcome == HOLDS}
+    assert {"tensorflow-2.21-keras", "horovod-tensorflow-2.20-sources"} <= holds
+
+
+def test_a_stack_of_gpus_tells_its_cuda_by_the_wheels_of_its_lock():
+    lock = load_lock(lock_path("cpu"))
+    wheels = [
+        ("nvidia-cuda-runtime-cu12", "12.9.79"), ("nvidia-cudnn-cu12", "9.10.2.21"),
+        ("nvidia-nccl-cu12", "2.32.3"), ("nvidia-ml-py", "13.615.71"),
+    ]  # fmt: skip
+    packages = tuple(PythonPackage(name, version, ("0",), ("run",)) for name, version in wheels)
+    lock = replace(lock, python=(*lock.python, *packages))
+    found = versions_of_stack(load_stack("cpu"), lock=lock)
+    told = {name: found.get(name) for name in ("cuda", "cudnn", "nccl", "nccl_cuda", "driver")}
+    assert told == {
+        "cuda": "12.9.79", "cudnn": "9.10.2.21", "nccl": "2.32.3", "nccl_cuda": "12",
+        "driver": None,
+    }  # fmt: skip
+    assert "driver" not in found
+
+
+def test_exit_codes_put_a_broken_rule_before_one_that_cannot_tell():
+    broken = judge_rules({"cuda": "12.5", "driver": "470.57.02"})
+    open_ = judge_rules({"cuda": "12.5", "driver": None})
+    assert exit_code(broken) == exit_code((*open_, *broken)) == 1
+    assert exit_code(open_) == 3
+    assert exit_code(judge_rules({"cuda": "12.5", "driver": "535.104.05"})) == 0
+
+
+some_versions = st.one_of(
+    st.none(), st.builds("{}.{}.{}".format, *itertools.repeat(st.integers(0, 99), 3))
+)
+
+
+@given(data=st.data(), rule=st.sampled_from(RULES), version=some_versions)
+def test_a_component_that_a_rule_does_not_name_never_changes_its_verdict(data, rule, version):
+    versions = data.draw(
+        st.fixed_dictionaries(dict.fromkeys(sorted(rule.components), some_versions))
+    )
+    stranger = data.draw(st.sampled_from(sorted(set(COMPONENTS) - rule.components)))
+    assert outcome(rule, versions) == outcome(rule, {**versions, stranger: version})
+
+
+@given(data=st.data(), rule=st.sampled_from(RULES))
+def test_learning_a_version_never_turns_held_into_broken(data, rule):
+    known = data.draw(
+        st.fixed_dictionaries(
+            {name: some_versions.filter(bool) for name in sorted(rule.components)}
+        )
+    )
+    hidden = data.draw(st.sampled_from(sorted(rule.components)))
+    before, after = outcome(rule, {**known, hidden: None}), outcome(rule, known)
+    allowed = {HOLDS: {HOLDS, DOES_NOT_APPLY}, DOES_NOT_APPLY: {DOES_NOT_APPLY}}
+    assert after in allowed.get(before, {HOLDS, BROKEN, DOES_NOT_APPLY})
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "holds"),
+    [
+        (">=2.16,<2.22", "2.16.0", True), (">=2.16,<2.22", "2.22.0", False),
+        (">=2.16,<2.22", "2.9", False), ("==12.5", "12.5.82", True), ("==12.5", "12.50", False),
+        ("!=3.1.3", "3.1.3", False), ("!=3.1.3", "3.1.30", True), (">3", "3.0", False),
+        (">3", "3.0.1", True), ("<=0.28.1", "0.28.1", True), ("<14", "13.2", True),
+        (">=555.42.02", "535.104.05", False), ("<4.2.3", "4.2.2-1+deb12u1", True),
+        (">=2.16", "2.16.0rc1", False),
+    ],
+)  # fmt: skip
+def test_ranges(text, version, holds):
+    assert parse_range(text).holds(version, {}) is holds
+
+
+def test_the_same_numbers_as_another():
+    major = SameAs("cuda", 1)
+    assert major.holds("12", {"cuda": "12.9.79"}) is True
+    assert major.holds("13.0", {"cuda": "12.9.79"}) is False
+    assert major.holds("13.0", {"cuda": None}) is None
+    assert SameAs("tensorflow", 3).holds("2.21", {"tensorflow": "2.21.0"}) is True
+
+
+@pytest.mark.parametrize("text", ["", "2.16", ">= ,<3", "=>2", ">=2.16 <3", ">=new"])
+def test_a_range_that_is_none_is_refused(text):
+    with pytest.raises(UserError):
+        parse_range(text)
+
+
+def test_an_unknown_component_is_refused_with_the_known_ones():
+    with pytest.raises(UserError, match="compute_capability"):
+        judge_rules({"tensorflow2": "2.21.0"})
+
+
+GOOD = """
+schema_version = 1
+
+[[rules]]
+id = "a-rule"
+when = { tensorflow = ">=2.16" }
+requires = { keras = ">=3" }
+reason = "It is so."
+sources = ["VER-01"]
+fix = "install keras 3"
+passes = { tensorflow = "2.16.2", keras = "3.0.5" }
+fails = { tensorflow = "2.16.2", keras = "2.15.0" }
+"""
+BAD = [
+    ("schema_version = 1", "schema_version = 2", "schema_version"),
+    ('id = "a-rule"', "", "'id'"),
+    ('fix = "install keras 3"', 'fix = " "', "'fix'"),
+    ('["VER-01"]', "[]", "'sources'"),
+    ('["VER-01"]', '["a friend"]', "'sources'"),
+    ('reason = "It is so."', 'because = "It is so."', "'because'"),
+    ('requires = { keras = ">=3" }', "requires = { }", "'requires'"),
+    ('keras = ">=3"', 'kears = ">=3"', "'requires.kears'"),
+    ('keras = ">=3"', 'keras = "3 or later"', "'requires.keras'"),
+    ('keras = ">=3"', "keras = 3", "'requires.keras'"),
+    ('keras = ">=3"', 'keras = { same_as = "kears", numbers = 1 }', "'requires.keras'"),
+    ('keras = ">=3"', 'keras = { same_as = "tensorflow", numbers = 9 }', "'requires.keras'"),
+    ('keras = "3.0.5"', 'keras = "new"', "'passes.keras'"),
+    ('keras = "2.15.0"', "keras = 2.15", "'fails.keras'"),
+]
+
+
+def test_the_file_that_the_bad_ones_are_made_of_is_good(tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text(GOOD)
+    (rule,) = load_rules(path)
+    assert rule.id == "a-rule"
+    assert rule.components == {"tensorflow", "keras"}
+
+
+@pytest.mark.parametrize(("old", "new", "key"), BAD)
+def test_a_bad_rule_is_refused_by_file_rule_and_key(tmp_path, old, new, key):
+    assert old in GOOD
+    path = tmp_path / "rules.toml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(UserError) as error:
+        load_rules(path)
+    assert error.value.exit_code == 2
+    said = str(error.value)
+    assert str(path) in said
+    assert key in said
+    assert "schema_version" in key or "a-rule" in said or "rule 1" in said
+
+
+@pytest.mark.parametrize(
+    "text", ["rules = [", "schema_version = 1\nrules = 3\n", "schema_version = 1\nrule = []\n"]
+)
+def test_a_file_of_another_shape_is_refused(tmp_path, text):
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=str(path)):
+        load_rules(path)
+
+
+def test_a_missing_file_and_a_name_used_twice_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"none\.toml"):
+        load_rules(tmp_path / "none.toml")
+    path = tmp_path / "rules.toml"
+    path.write_text(GOOD + GOOD.replace("schema_version = 1", ""))
+    with pytest.raises(UserError, match="a-rule"):
+        load_rules(path)
+
+
+def test_the_search_finds_versions_that_break_no_rule():
+    solution = solve(parse_wanted("tensorflow=2.18 driver=535"))
+    assert not solution.conflict
+    assert exit_code(judge_rules(solution.newest)) == 0
+    assert solution.newest["tensorflow"].startswith("2.18")
+    assert solution.newest["driver"].startswith("535")
+    # numpy 2.1 is too new for this TensorFlow, and the driver too old for an H100.
+    assert solution.choices["numpy"] == ("2.0.2", "1.26.4")
+    assert "9.0" not in solution.choices["compute_capability"]
+    assert "8.0" in solution.choices["compute_capability"]
+
+
+def test_every_choice_is_part_of_a_set_that_breaks_no_rule():
+    solution = solve(parse_wanted("openmpi=5.0"))
+    for component, versions in solution.choices.items():
+        for version in versions:
+            again = solve({"openmpi": "5.0", component: version})
+            assert again.newest, version
+            assert exit_code(judge_rules(again.newest)) == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "conflict"),
+    [
+        ("tensorflow=2.21 driver=470", {"tensorflow-2.20-cuda", "cuda-12-driver"}),
+        ("cudnn=9.28 compute_capability=7.0", {"cudnn-9.11-gpu"}),
+        ("tensorflow=2.15 keras=3", {"tensorflow-2.15-keras"}),
+    ],
+)
+def test_the_smallest_conflict_is_named(wanted, conflict):
+    solution = solve(parse_wanted(wanted))
+    assert solution.newest is None
+    assert not solution.choices
+    assert {rule.id for rule in solution.conflict} == conflict
+
+
+def test_the_search_agrees_with_trying_every_set():
+    rules = [BY_ID[name] for name in ("pmix-6-prrte", "openmpi-5-pmix", "openmpi-5-prrte")]
+    solution = solve({"openmpi": "5.0"}, rules=rules)
+    named = {
+        "openmpi": {"5.0.7"},
+        "pmix": {"5.0.7", "6.0.0", "3.2.3", "4.2"},
+        "prrte": {"3.0.8", "2.0.2", "4.0.0"},
+    }
+    fitting = [
+        dict(zip(named, versions, strict=True))
+        for versions in itertools.product(*named.values())
+        if exit_code(judge_rules(dict(zip(named, versions, strict=True)), rules=rules)) == 0
+    ]
+    assert {name: set(texts) for name, texts in solution.choices.items()} == {
+        name: {versions[name] for versions in fitting} for name in named
+    }
+
+
+@pytest.mark.parametrize("text", ["", "tensorflow", "tensorflow=", "tensorfow=2.18", "cuda=new"])
+def test_a_question_that_is_none_is_refused(text):
+    with pytest.raises(UserError):
+        parse_wanted(text)
