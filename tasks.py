@@ -64,14 +64,31 @@ def _path(value: str | None) -> Path | None:
     return Path(value) if value else None
 
 
-@command(help={"json": "print JSON instead of a table"})
-def stacks(c: Context, json: bool = False) -> None:
+@command(
+    help={
+        "json": "print JSON instead of a table",
+        "check": "hold every stack against every rule of compatibility",
+        "explain": "a stack: why its versions fit each other, with the sources",
+        "solve": "versions that must go together, e.g. 'tensorflow=2.18 driver=535'",
+    }
+)
+def stacks(
+    c: Context, json: bool = False, check: bool = False, explain: str = "", solve: str = ""
+) -> int:
     """List the stacks of the catalogue: which versions go together."""
+    from containers import compatibility
     from containers.stacks import print_stacks, render_stacks
     from env.stack import load_stacks
 
+    if check:
+        return compatibility.check_stacks(as_json=json)
+    if explain:
+        return compatibility.explain_stack(explain, as_json=json)
+    if solve:
+        return compatibility.solve_versions(solve, as_json=json)
     catalogue = load_stacks()
     print(render_stacks(catalogue)) if json else print_stacks(catalogue)
+    return 0
 
 
 @command(
