@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from env.conditions import Range, SameAs
 from env.errors import UserError, unknown_name
@@ -195,19 +194,47 @@ class _Search:
 def _smallest_conflict(
     search: _Search, domains: Domains, rules: Sequence[Rule]
 ) -> tuple[Rule, ...]:
-    """Return the fewest rules that no set of the domains keeps together."""
+    """Return the fewest rules that no set of the domains keeps together.
 
-    def fails(some: Sequence[Rule]) -> bool:
-        names = {name for rule in some for name in rule.components}
-        return search.first({name: domains[name] for name in names}, some) is None
+    Every conflict holds a rule of each correction, which is a set of rules without which the
+    others can be kept. So the fewest rules that meet all corrections found so far are the
+    answer once they conflict, and lead to a further correction as long as they do not.
+    """
 
-    kept = tuple(rules)
-    for rule in rules:
-        without = tuple(other for other in kept if other is not rule)
-        if fails(without):
-            kept = without
-    for size in range(1, len(kept)):
-        for some in combinations(rules, size):
-            if fails(some):
-                return some
-    return kept
+    def fails(some: Iterable[int]) -> bool:
+        kept = [rules[index] for index in some]
+        names = {name for rule in kept for name in rule.components}
+        return search.first({name: domains[name] for name in names}, kept) is None
+
+    corrections: list[frozenset[int]] = []
+    while True:
+        fewest = _fewest_that_meet(corrections)
+        if fails(fewest):
+            return tuple(rules[index] for index in sorted(fewest))
+        kept = set(fewest)
+        for index in range(len(rules)):
+            if index not in kept and not fails({*kept, index}):
+                kept.add(index)
+        corrections.append(frozenset(range(len(rules))) - kept)
+
+
+def _fewest_that_meet(sets: Sequence[frozenset[int]]) -> frozenset[int]:
+    """Return a smallest set that has a member in each of some sets."""
+    found, size = _meeting(sets, most=0), 0
+    while found is None:
+        size += 1
+        found = _meeting(sets, most=size)
+    return found
+
+
+def _meeting(sets: Sequence[frozenset[int]], *, most: int) -> frozenset[int] | None:
+    if not sets:
+        return frozenset()
+    if most == 0:
+        return None
+    for member in sorted(sets[0]):
+        rest = [one for one in sets if member not in one]
+        found = _meeting(rest, most=most - 1)
+        if found is not None:
+            return found | {member}
+    return None

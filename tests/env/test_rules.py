@@ -302,6 +302,18 @@ def test_the_smallest_conflict_is_named(wanted, conflict):
     assert {rule.id for rule in solution.conflict} == conflict
 
 
+def test_a_conflict_of_many_rules_is_found_and_none_of_them_is_idle():
+    # Every TensorFlow is in the way: those of this CUDA ask for another cuDNN.
+    wanted = {"cuda_toolkit": "10.2", "cudnn": "8.9"}
+    conflict = solve(wanted).conflict
+    examples = [example for rule in RULES for example in (rule.passes, rule.fails)]
+    assert len(conflict) > 5
+    assert solve(wanted, rules=conflict, others=examples).newest is None
+    for rule in conflict:
+        others = [other for other in conflict if other is not rule]
+        assert solve(wanted, rules=others, others=examples).newest, rule.id
+
+
 def test_the_search_agrees_with_trying_every_set():
     rules = [BY_ID[name] for name in ("pmix-6-prrte", "openmpi-5-pmix", "openmpi-5-prrte")]
     solution = solve({"openmpi": "5.0"}, rules=rules)
