@@ -331,11 +331,15 @@ def hash_lock() -> str | None:
 
 
 def find_revision() -> str | None:
-    """Return the git revision of the program's checkout; None where there is none.
+    """Return the git revision of the program; None where it is not known.
 
-    It ends in ``-dirty`` where files differ from it.
+    An image holds it in a file; elsewhere the checkout is asked. It ends in ``-dirty``
+    where files differ from it.
     """
-    root = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parent
+    if (package / "REVISION").is_file():
+        return (package / "REVISION").read_text(encoding="utf-8").strip()
+    root = package.parent
     if not (root / ".git").exists():  # installed, perhaps below somebody else's repository
         return None
     command = ["git", "-c", f"safe.directory={root}", "-C", str(root)]

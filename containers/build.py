@@ -145,6 +145,9 @@ def _run(plan: Blueprint) -> dict[str, float]:
     """Stage what the build reads, write the definitions, run every step."""
     steps = list_steps(plan)
     stage_project(plan.context, root=plan.root)
+    # A run's record names the program's revision; in an image there is no repository to ask.
+    revision = plan.labels["org.opencontainers.image.revision"]
+    (plan.context / "chexnet" / "REVISION").write_text(revision + "\n", encoding="utf-8")
     if plan.ca:
         lend_host_ca(plan.ca, folder=plan.work / "lent")
     write_definitions(plan)

@@ -144,6 +144,7 @@ def test_two_ranks_inside_the_image_with_the_checkout_absent(sif, data, tmp_path
     run(*exec_command(sif, ["invoke", "evaluate", "--run", str(folder)], binds=binds))
     loaded = check_run(folder, ranks=2)
     assert loaded["record"]["lock_sha256"]
+    assert loaded["record"]["git_revision"]
 
 
 @pytest.fixture
