@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ class BuildRequest:
 
 
 @dataclass(frozen=True)
-class Engine:
+class Engine(ABC):
     """A program that makes or enters images.
 
     Attributes:
@@ -63,15 +64,15 @@ class Engine:
         """Return whether the program is here and works."""
         return shutil.which(self.name) is not None
 
+    @abstractmethod
     def build_commands(self, request: BuildRequest) -> list[list[str]]:
         """Return the command lines that build an image into ``request.output``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def exec_command(
         self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
     ) -> list[str]:
         """Return the command line that runs a command inside an image."""
-        raise NotImplementedError
 
 
 class SingularityEngine(Engine):
