@@ -79,7 +79,8 @@ class Rule:
         when: conditions by component; the rule is about versions that meet them all.
         requires: conditions by component that must then be met.
         reason: what goes wrong otherwise.
-        sources: ids of the failure catalogue (``VER-01``) and addresses of pages.
+        sources: ids of known failures (``VER-01``), addresses of pages, and packages
+            whose own metadata says it (``pkg:pypi/NAME@VERSION``).
         fix: what to do.
         passes: versions that keep the rule: its first example.
         fails: versions that break it: its second example.
@@ -233,7 +234,12 @@ def _rule(path: Path, table: Mapping[str, Any], number: int) -> Rule:
             raise _wrong(path, name, key, "a text")
     sources = table.get("sources")
     if not isinstance(sources, list) or not sources or not all(map(_is_source, sources)):
-        raise _wrong(path, name, "sources", "ids such as VER-01 and addresses: https://…")
+        raise _wrong(
+            path,
+            name,
+            "sources",
+            "ids such as VER-01, addresses (https://…) and packages (pkg:pypi/NAME@VERSION)",
+        )
     conditions, examples = {}, {}
     for key in ("when", "requires", "passes", "fails"):
         if not isinstance(table.get(key), dict) or not table[key]:
@@ -255,7 +261,7 @@ def _is_source(text: object) -> bool:
     if not isinstance(text, str):
         return False
     letters, _, digits = text.partition("-")
-    return text.startswith("https://") or (letters.isupper() and digits.isdigit())
+    return text.startswith(("https://", "pkg:")) or (letters.isupper() and digits.isdigit())
 
 
 def _condition(path: Path, rule: str, where: str, value: object) -> Condition:

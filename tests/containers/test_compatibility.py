@@ -40,7 +40,7 @@ def test_a_stack_that_breaks_a_rule_is_told_with_its_fix(only_stack, capsys):
     said = capsys.readouterr().out
     assert "BROKEN" in said
     assert "fix: install keras 3.0 or later" in said
-    assert "https://pypi.org/project/tensorflow/2.16.2/" in said
+    assert "pkg:pypi/tensorflow@2.16.2" in said
 
 
 def test_a_version_that_is_not_known_is_not_a_pass(only_stack, capsys):
