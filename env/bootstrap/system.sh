@@ -4,7 +4,7 @@
 # What a host needs beyond its stack: to build images and to run the tests.
 HOST_TOOLS=(
   buildah crun fuse-overlayfs mmdebstrap squashfs-tools squashfuse uidmap patchelf
-  containernetworking-plugins libseccomp2 libsqlite3-0 debian-archive-keyring git shellcheck
+  containernetworking-plugins netavark libseccomp2 libsqlite3-0 debian-archive-keyring git shellcheck
 )
 
 # The names under "system" in the lock. Read without Python, which may be missing still.
