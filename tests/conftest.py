@@ -3,7 +3,9 @@
 import hashlib
 import os
 import platform
+import re
 import stat
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,6 +64,18 @@ def sif(tmp_path_factory):
 def oci(tmp_path_factory):
     """Return the path of the OCI archive of stack cpu."""
     return build_once("docker", tmp_path_factory.mktemp("oci"))
+
+
+@pytest.fixture(scope="session")
+def same_mpi():
+    """Return whether this host's Open MPI is of the release series that is in the image.
+
+    Ranks of Open MPI 4 in an image do not find the mpirun of Open MPI 5 around them (seen
+    with 4.1 in 5.0); the other way round they do.
+    """
+    banner = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True)
+    host = re.search(r"(\d+)\.\d+", banner.stdout)[1]
+    return host == load_stack("cpu").components["openmpi"].partition(".")[0]
 
 
 @pytest.fixture(scope="session")

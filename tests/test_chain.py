@@ -168,10 +168,14 @@ def test_an_ordinary_user_trains_inside_the_image(sif, data, open_folder, ordina
 
 
 @pytest.mark.container
-def test_the_host_s_launcher_starts_each_rank_in_the_image(sif, data, tmp_path):
+def test_the_host_s_launcher_starts_each_rank_in_the_image(sif, data, tmp_path, same_mpi):
     folder = tmp_path / "run"
     words = ["--data", str(data), "--run", str(folder), "--ranks", "2", "--image", str(sif), *SMALL]
-    run(*HERE, "train", *words)
+    said = run(*HERE, "train", *words, code=0 if same_mpi else 1)
+    if not same_mpi:  # then it must be refused, by the check that sees it
+        assert "FAIL    mpi.size" in said
+        assert not folder.exists()
+        return
     run(*HERE, "evaluate", "--run", str(folder), "--image", str(sif))
     check_run(folder, ranks=2)
 

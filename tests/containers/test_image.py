@@ -63,13 +63,17 @@ def test_it_runs_as_an_ordinary_user_too(sif, ordinary):
 
 
 @pytest.mark.parametrize("mpirun", ["the image's", "the host's"])
-def test_two_ranks_meet_whoevers_mpirun_starts_them(sif, tmp_path, mpirun):
+def test_two_ranks_meet_whoevers_mpirun_starts_them(sif, tmp_path, mpirun, same_mpi):
     program = ["python", "-c", ALLREDUCE, str(tmp_path)]
     binds = [(tmp_path, None)]
     if mpirun == "the image's":
         run(*exec_command(sif, [*MPIRUN, *program], binds=binds))
     else:
-        run(*MPIRUN, *exec_command(sif, program, binds=binds))
+        command = [*MPIRUN, *exec_command(sif, program, binds=binds)]
+        if not same_mpi:
+            assert subprocess.run(command, capture_output=True).returncode != 0
+            return
+        run(*command)
     told = sorted(path.read_text() for path in tmp_path.iterdir())
     assert told == [f"{rank} of 2: [3.0, 3.0, 3.0]" for rank in range(2)]
 
