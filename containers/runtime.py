@@ -7,6 +7,7 @@ Knows every flag of every engine, and why it is there. Leaves what is built to
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
@@ -284,7 +285,13 @@ def _buildah_options() -> list[str]:
     ``--layers`` keeps each step, so that a second build starts where something changed;
     Docker's format, since OCI's has no health check.
     """
-    return ["--isolation=chroot", "--network=host", "--layers", "--force-rm", "--format=docker"]
+    options = ["--isolation=chroot", "--network=host", "--layers", "--force-rm", "--format=docker"]
+    if not has_capability(_CAP_SYS_RESOURCE):
+        # Newer releases raise these limits by themselves, which then is refused.
+        for name, limit in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+            hard = resource.getrlimit(limit)[1]
+            options += ["--ulimit", f"{name}={hard}:{hard}"]
+    return options
 
 
 def _succeeds(command: Sequence[str]) -> bool:

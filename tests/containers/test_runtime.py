@@ -22,6 +22,7 @@ ENV = [
     "SINGULARITY_TMPDIR=/w",
     "APPTAINER_MKSQUASHFS_ARGS=-Xcompression-level 1",
 ]
+LIMITS = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
 CHROOT = ["--isolation=chroot", "--network=host", "--layers", "--force-rm", "--format=docker"]
 
 
@@ -49,6 +50,7 @@ def user(monkeypatch):
     def be(kind):
         monkeypatch.setattr(runtime.os, "geteuid", lambda: 1000 if kind == "user" else 0)
         monkeypatch.setattr(runtime, "has_capability", lambda _bit: kind == "root")
+        monkeypatch.setattr(runtime.resource, "getrlimit", lambda _limit: (512, 4096))
 
     return be
 
@@ -78,12 +80,17 @@ def user(monkeypatch):
         ),
         (
             "podman", "user", FULL,
-            [["podman", "build", *CHROOT, *FILE, *LABELS, *SECRET, "/w/ctx"],
+            [["podman", "build", *CHROOT, *LIMITS, *FILE, *LABELS, *SECRET, "/w/ctx"],
              ["podman", "save", "--format", "oci-archive", "--output", "/o/img", "chexnet:cpu"]],
         ),
         (
             "buildah", "user", FULL,
-            [["buildah", "bud", *CHROOT, *FILE, *LABELS, *SECRET, "/w/ctx"],
+            [["buildah", "bud", *CHROOT, *LIMITS, *FILE, *LABELS, *SECRET, "/w/ctx"],
+             ["buildah", "push", "chexnet:cpu", "oci-archive:/o/img:chexnet:cpu"]],
+        ),
+        (
+            "buildah", "root", BARE,
+            [["buildah", "bud", *CHROOT, *FILE, "/w/ctx"],
              ["buildah", "push", "chexnet:cpu", "oci-archive:/o/img:chexnet:cpu"]],
         ),
     ],
