@@ -287,11 +287,18 @@ def _buildah_options() -> list[str]:
     """
     options = ["--isolation=chroot", "--network=host", "--layers", "--force-rm", "--format=docker"]
     if not has_capability(_CAP_SYS_RESOURCE):
-        # Newer releases raise these limits by themselves, which then is refused.
-        for name, limit in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
-            hard = resource.getrlimit(limit)[1]
-            options += ["--ulimit", f"{name}={hard}:{hard}"]
+        # Newer releases raise these limits by themselves, which then is refused; older ones
+        # have lowered nproc to 32768 before they look at what is asked for.
+        files = _hard_limit(resource.RLIMIT_NOFILE, most=2**20)
+        processes = _hard_limit(resource.RLIMIT_NPROC, most=2**15)
+        options += ["--ulimit", f"nofile={files}:{files}"]
+        options += ["--ulimit", f"nproc={processes}:{processes}"]
     return options
+
+
+def _hard_limit(limit: int, *, most: int) -> int:
+    hard = resource.getrlimit(limit)[1]
+    return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
 def _succeeds(command: Sequence[str]) -> bool:
