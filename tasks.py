@@ -243,9 +243,10 @@ def make_sample_data(
         "output": "a new folder for the records and dataset.json",
         "split": "official (NIH's lists) or patient (70/10/20 by patient)",
         "size": "edge of a stored film, pixels",
-        "format": "encoded: PNG in TFRecord",
+        "format": "fast (grey bytes, mapped into memory) or encoded (PNG in TFRecord)",
         "workers": "processes; by default one for each core",
         "seed": "of the division by patient and of the films' order",
+        "max-bad": "films that may be left out because unreadable; -1: 1 in 100",
         "force": "replace what is there",
     }
 )
@@ -255,9 +256,10 @@ def prepare_data(
     output: str = "",
     split: str = "official",
     size: int = 256,
-    format: str = "encoded",
+    format: str = "fast",
     workers: int = 0,
     seed: int = 0,
+    max_bad: int = -1,
     force: bool = False,
 ) -> None:
     """Turn a folder in NIH's layout into records that training reads fast."""
@@ -274,6 +276,7 @@ def prepare_data(
         format=format,
         workers=workers or None,
         seed=seed,
+        max_bad=None if max_bad < 0 else max_bad,
         force=force,
     )
 

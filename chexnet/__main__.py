@@ -159,7 +159,14 @@ def _add_prepare(verbs: argparse._SubParsersAction) -> None:
         "--split", default="official", metavar="NAME", help="official (default) or patient"
     )
     prepare.add_argument("--size", type=int, default=256, metavar="PX", help="default 256")
-    prepare.add_argument("--format", default="encoded", metavar="NAME", help="encoded")
+    prepare.add_argument(
+        "--format", default="fast", metavar="NAME",
+        help="fast (default): grey bytes, for pipeline fast; encoded: PNG in TFRecord",
+    )  # fmt: skip
+    prepare.add_argument(
+        "--max-bad", type=int, metavar="N",
+        help="leave out at most N films whose image cannot be read (default: 1 in 100)",
+    )  # fmt: skip
     prepare.add_argument("--workers", type=int, metavar="N", help="default: a core each")
     prepare.add_argument("--seed", type=int, default=0, metavar="K", help="of the patient split")
     prepare.set_defaults(work=_prepare_data)
@@ -244,6 +251,7 @@ def _prepare_data(arguments: argparse.Namespace) -> None:
         format=arguments.format,
         workers=arguments.workers,
         seed=arguments.seed,
+        max_bad=arguments.max_bad,
     )
 
 

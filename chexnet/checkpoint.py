@@ -25,7 +25,7 @@ import numpy as np
 
 from chexnet.errors import EXIT_FAILED, UserError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KEEP_NEWEST = 2
 PATTERN = "epoch-*.npz"
 
@@ -48,7 +48,8 @@ class Description:
         epoch: epochs completed, from 1.
         step: steps completed over the whole run.
         model: name of the network.
-        input_size: height and width of the films that come in, px.
+        data_size: height and width of the stored films, px.
+        input_size: height and width of what comes in: the film, or the crop of it, px.
         image_size: height and width that the network works on, px.
         precision: type of the weights.
         findings: names of the outputs, in order.
@@ -60,6 +61,7 @@ class Description:
     epoch: int
     step: int
     model: str
+    data_size: int
     input_size: int
     image_size: int
     precision: str

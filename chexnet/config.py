@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chexnet.errors import UserError, unknown_name
+from chexnet.fitting import PIPELINES
 from chexnet.schedule import DECAYS, SCALINGS
 
 SCHEMA_VERSION = 1
@@ -28,12 +29,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "device": ("auto", "gpu", "cpu"),
     "scale_learning_rate": SCALINGS,
     "decay": DECAYS,
-    "pipeline": ("auto", "old", "new"),
+    "pipeline": ("auto", *PIPELINES),
     "precision": ("float32", "float64"),
     "batch_statistics": ("local", "global"),
 }
 # Key: (smallest, largest) value that makes sense; None is no bound.
 BOUNDS: dict[str, tuple[float, float | None]] = {
+    "crop_size": (0, 4096),
     "image_size": (0, 4096),
     "batch_size": (1, None),
     "epochs": (1, None),
@@ -54,14 +56,16 @@ class TrainConfig:
         weights: ``none``, ``imagenet`` (densenet121, from the Keras cache) or the path of a
             weights file for the network below the head.
         device: ``gpu``, ``cpu``, or ``auto``: GPUs where TensorFlow is built for them.
-        image_size: height and width that the network sees, px; 0 takes the data's.
+        crop_size: height and width of what is cut out of each film, px: anywhere in it while
+            training, its middle otherwise; 0 takes the whole film.
+        image_size: height and width that the network sees, px; 0 takes the crop's.
         batch_size: films in a batch of one rank.
         epochs: passes over the training films.
         learning_rate: of one rank, before scaling.
         scale_learning_rate: ``linear`` multiplies it by the number of ranks; ``none``.
         warmup_epochs: epochs until the scaled rate is reached; fractions are allowed.
         decay: after the warm-up: ``none`` or ``cosine``.
-        pipeline: ``old``, ``new``, or ``auto``: the one that fits the data's format.
+        pipeline: ``old``, ``new``, ``fast``, or ``auto``: the best for the data's format.
         seed: of the initial weights and of the films' order.
         precision: ``float32``, or ``float64`` for tests.
         batch_statistics: batch normalisation over each rank's films (``local``) or over all
@@ -73,6 +77,7 @@ class TrainConfig:
     model: str
     weights: str
     device: str
+    crop_size: int
     image_size: int
     batch_size: int
     epochs: int

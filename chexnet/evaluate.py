@@ -22,10 +22,11 @@ from chexnet.checkpoint import Checkpoint, check_description, load_best, restore
 from chexnet.config import TrainConfig
 from chexnet.distributed import Ranks
 from chexnet.errors import EXIT_FAILED, UserError
+from chexnet.fitting import best_pipeline
 from chexnet.labels import FINDINGS
 from chexnet.metrics import Scores, score_findings
 from chexnet.model import NORMALISATION, build_model
-from chexnet.pipeline import PIPELINES, make_pipeline
+from chexnet.pipeline import make_pipeline
 from chexnet.progress import Reporter
 from chexnet.records import Dataset, load_dataset, named_damage
 from chexnet.run import CHECKPOINTS, load_record, load_run_config, write_text
@@ -46,7 +47,13 @@ def make_predict(model: keras.Model, *, input_size: int) -> Predict:
 
 
 def score_split(
-    predict: Predict, *, dataset: Dataset, split: str, batch_size: int, ranks: Ranks
+    predict: Predict,
+    *,
+    dataset: Dataset,
+    split: str,
+    batch_size: int,
+    ranks: Ranks,
+    crop_px: int = 0,
 ) -> Scores:
     """Return the scores of a split; each rank predicts its share, all get the result.
 
@@ -56,13 +63,14 @@ def score_split(
         split: ``train``, ``validation`` or ``test``.
         batch_size: films of one prediction.
         ranks: who this process is.
+        crop_px: height and width of the films' middle that is looked at; 0 for all.
 
     Raises:
         UserError: a record file is damaged or incomplete, or a prediction is not a number.
     """
     batches = make_pipeline(
-        dataset, split=split, name=PIPELINES[0], batch_size=batch_size,
-        rank=ranks.rank, size=ranks.size, training=False,
+        dataset, split=split, name=best_pipeline(dataset), batch_size=batch_size,
+        rank=ranks.rank, size=ranks.size, training=False, crop_px=crop_px,
     )  # fmt: skip
     labels = [np.zeros((0, len(FINDINGS)), np.float32)]
     # Logits, not probabilities: a sigmoid rounds surely positive films to equal scores.
@@ -112,10 +120,11 @@ def evaluate(run: Path, *, split: str = "test", data: Path | None = None) -> Sco
             reporter.say(other)
         checkpoint = load_best(run / CHECKPOINTS, say=reporter.say)
         model = load_model(checkpoint, config=config, dataset=dataset)
-        predict = make_predict(model, input_size=dataset.image_size)
+        predict = make_predict(model, input_size=config.crop_size)
         scores = score_split(
-            predict, dataset=dataset, split=split, batch_size=config.batch_size, ranks=ranks
-        )
+            predict, dataset=dataset, split=split, batch_size=config.batch_size, ranks=ranks,
+            crop_px=config.crop_size,
+        )  # fmt: skip
         if ranks.is_first:
             write_evaluation(
                 run, scores=scores, split=split, dataset=dataset, checkpoint=checkpoint,
@@ -137,11 +146,11 @@ def load_model(checkpoint: Checkpoint, *, config: TrainConfig, dataset: Dataset)
         found, where=where, model=config.model, findings=dataset.findings,
         normalisation=NORMALISATION,
     )  # fmt: skip
-    if found.input_size != dataset.image_size:
+    if found.data_size != dataset.image_size:
         raise UserError(
-            f"films of {found.input_size} px, as {where} was trained on",
+            f"films of {found.data_size} px, as {where} was trained on",
             found=f"{dataset.image_size} px in {dataset.root}",
-            fix=f"prepare the data with --size {found.input_size}",
+            fix=f"prepare the data with --size {found.data_size}",
         )
     model = build_model(
         found.model, input_size=found.input_size, image_size=found.image_size,

@@ -13,18 +13,22 @@ from pathlib import Path
 
 from chexnet.errors import UserError
 
+_WORK = ".work"  # says whose the unfinished folder is
+
 
 @contextmanager
-def new_folder(output: Path, *, marker: str, force: bool = False) -> Iterator[Path]:
+def new_folder(output: Path, *, marker: str, force: bool = False, work: str = "") -> Iterator[Path]:
     """Give a folder to fill; it becomes `output` when the ``with`` block ends well.
 
-    Nothing is left of it after an error. After a kill, the next call for the same
-    output removes what was left.
+    Nothing is left of it after an error, unless the work is one that can be continued:
+    then the next call for the same work and output gets what was done. After a kill of
+    other work, or for other work, what was left is removed.
 
     Args:
         output: where the folder shall be; missing or empty.
         marker: a file that every folder of this kind holds.
         force: replace an existing folder of this kind.
+        work: what is done, to the last option, if it can be continued.
 
     Raises:
         UserError: the output exists and may not be replaced, or cannot be written.
@@ -34,8 +38,7 @@ def new_folder(output: Path, *, marker: str, force: bool = False) -> Iterator[Pa
     partial = output.parent / f".{output.name}.partial"
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
+        _begin(partial, work=work)
     except OSError as error:
         raise UserError(
             f"a place to write at {output.parent}",
@@ -44,9 +47,22 @@ def new_folder(output: Path, *, marker: str, force: bool = False) -> Iterator[Pa
         ) from error
     try:
         yield partial
+        (partial / _WORK).unlink()
         _replace(output, by=partial)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    except BaseException:
+        if not work:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _begin(partial: Path, *, work: str) -> None:
+    """Make the folder, or keep the one that the same work left."""
+    note = partial / _WORK
+    if work and note.is_file() and note.read_text(encoding="utf-8") == work:
+        return
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    note.write_text(work, encoding="utf-8")
 
 
 def _check_replaceable(output: Path, *, marker: str, force: bool) -> None:

@@ -39,6 +39,7 @@ class Film:
         findings: names out of `labels.FINDINGS`, in that order.
         age_years: as the table gives it (it holds impossible ones), or None.
         view: ``PA`` or ``AP``, or empty where the table has no such column.
+        follow_up: how many films of the patient came before, or None.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Film:
     findings: tuple[str, ...]
     age_years: float | None
     view: str
+    follow_up: int | None = None
 
 
 def find_table(source: Path) -> Path:
@@ -118,7 +120,8 @@ def _read_rows(path: Path, stream: TextIO, places: Mapping[str, int]) -> Iterato
     rows = csv.reader(stream)
     name_at, findings_at, patient_at = (places[name] for name in _NEEDED)
     age_at, view_at = places.get("Patient Age"), places.get("View Position")
-    width = 1 + max(name_at, findings_at, patient_at, age_at or 0, view_at or 0)
+    follow_at = places.get("Follow-up #")
+    width = 1 + max(name_at, findings_at, patient_at, age_at or 0, view_at or 0, follow_at or 0)
     known_cells: dict[str, tuple[str, ...]] = {}
     seen: set[str] = set()
     for row in rows:
@@ -139,6 +142,7 @@ def _read_rows(path: Path, stream: TextIO, places: Mapping[str, int]) -> Iterato
             findings=known_cells[cell],
             age_years=None if age_at is None else _parse_age(path, line, row[age_at]),
             view="" if view_at is None else row[view_at].strip(),
+            follow_up=None if follow_at is None else _parse_follow_up(path, line, row[follow_at]),
         )
 
 
@@ -158,6 +162,14 @@ def _parse_age(path: Path, line: int, text: str) -> float | None:
     if match is None:
         raise _bad_line(path, line, "a patient's age such as 57 or 058Y", [text])
     return int(match[1]) * _YEARS[match[2] or "Y"]
+
+
+def _parse_follow_up(path: Path, line: int, text: str) -> int | None:
+    if not text.strip():
+        return None
+    if not text.strip().isdecimal():
+        raise _bad_line(path, line, "a follow-up number", [text])
+    return int(text)
 
 
 def _is_plain(name: str) -> bool:

@@ -1,9 +1,9 @@
-"""From record files to batches: the two pipelines of the article, as tf.data graphs.
+"""From prepared data to batches: the two pipelines of the article, and `fast`.
 
-Knows the steps of `old` and `new` in the article's order, how ranks share the
-films, and how many steps an epoch has. Leaves what a record holds to `records`,
-and the conversion to float and normalisation to the training step, so that a
-film crosses to the device as bytes.
+Knows the steps of `old` and `new` in the article's order, as tf.data graphs, how ranks
+share the films, and how many steps an epoch has. Leaves what a record holds to
+`records`, mapped films to `fast`, and the conversion to float and normalisation to
+the training step, so that a film crosses to the device as bytes.
 
 The two differ in where the ranks part. `old` shards after the map: every rank
 reads and decodes every film and throws most of them away. `new` shards the list
@@ -14,12 +14,14 @@ and decodes while it batches.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from chexnet.errors import UserError, unknown_name
+from chexnet.fast import FastPipeline
+from chexnet.fitting import FORMATS_READ, check_crop, check_pipeline
 from chexnet.records import Dataset, parse_example
 
 SHUFFLE_BUFFER = 500
@@ -40,6 +42,7 @@ class _Share:
     size: int
     seed: int
     flip: bool
+    crop_px: int
 
     @property
     def paths(self) -> list[str]:
@@ -55,9 +58,12 @@ def make_pipeline(
     rank: int = 0,
     size: int = 1,
     seed: int = 0,
+    epoch: int = 0,
+    first_step: int = 0,
     training: bool = True,
     flip: bool = True,
-) -> tf.data.Dataset:
+    crop_px: int = 0,
+) -> Iterable[tuple[tf.Tensor, ...]]:
     """Return the batches of one rank.
 
     Args:
@@ -68,21 +74,27 @@ def make_pipeline(
         rank: 0 to size - 1.
         size: number of ranks that share the films.
         seed: the same seed gives the same batches on the same rank.
+        epoch: gives `old` and `new` another order, which starts with every epoch.
+        first_step: where `fast` begins in its one order for the whole run; step n of it
+            takes the same films on any number of ranks.
         training: an endless, shuffled stream of full batches; otherwise one pass
             in order over this rank's share, with a smaller last batch. That pass
             is the same for every pipeline. A rank's share of it may be empty.
         flip: mirror each film left to right with probability 0.5 while training.
+        crop_px: height and width of what is cut out of each film: anywhere in it while
+            training, its middle otherwise; 0 for the whole film.
 
     Returns:
-        A dataset of (image: uint8 [B, H, W, 1], 0..255; label: float32 [B, 14],
+        Pairs of (image: uint8 [B, H, W, 1], 0..255; label: float32 [B, 14],
         0 or 1) and, when not training, (filename: string [B]).
 
     Raises:
-        UserError: an unknown split or pipeline, an empty split, or more ranks
-            than `new` can give a file to.
+        UserError: an unknown split or pipeline, one that does not read this format, an
+            empty split, a crop larger than the films, or more ranks than `new` can give
+            a file to.
     """
-    if name not in PIPELINES:
-        raise unknown_name("pipeline", name, known=PIPELINES)
+    check_pipeline(name, dataset=dataset)
+    crop_px = check_crop(crop_px, dataset=dataset)
     if split not in dataset.splits:
         raise unknown_name("split", split, known=dataset.splits)
     if not dataset.splits[split].num_examples:
@@ -91,7 +103,14 @@ def make_pipeline(
             found="none",
             fix="prepare the data again from more patients, so that every side has some",
         )
-    share = _Share(dataset, split, batch_size, rank, size, seed + rank, flip)
+    if FORMATS_READ[name] == "fast":
+        return FastPipeline(
+            dataset, split, batch_size=batch_size, crop_px=crop_px, rank=rank, size=size,
+            seed=seed, training=training, flip=flip, first_step=first_step,
+        )  # fmt: skip
+    # A seed of its own for each epoch and rank, as long as there are fewer than 1,000 ranks.
+    mixed = seed + 1000 * epoch + rank
+    share = _Share(dataset, split, batch_size, rank, size, mixed, flip, crop_px)
     stream = _TRAINING[name](share) if training else _one_pass(share)
     return stream.with_options(_options())
 
@@ -146,7 +165,6 @@ def _new(share: _Share) -> tf.data.Dataset:
 
 
 _TRAINING: dict[str, Callable[[_Share], tf.data.Dataset]] = {"old": _old, "new": _new}
-PIPELINES: tuple[str, ...] = tuple(_TRAINING)
 
 
 def _one_pass(share: _Share) -> tf.data.Dataset:
@@ -154,10 +172,13 @@ def _one_pass(share: _Share) -> tf.data.Dataset:
     records = tf.data.TFRecordDataset(
         tf.constant(share.paths[share.rank :: share.size], dtype=tf.string)
     )
-    films = records.map(
-        lambda record: parse_example(record, image_size=share.dataset.image_size),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    )
+    margin = share.dataset.image_size - share.crop_px
+
+    def parse(record: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        image, label, name = parse_example(record, image_size=share.dataset.image_size)
+        return _cut(image, margin // 2, margin // 2, size_px=share.crop_px), label, name
+
+    films = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
     return films.batch(share.batch_size).prefetch(tf.data.AUTOTUNE)
 
 
@@ -174,13 +195,25 @@ def _with_random(records: tf.data.Dataset, seed: int) -> tf.data.Dataset:
 
 
 def _training_parser(share: _Share) -> Parse:
+    choices = share.dataset.image_size - share.crop_px + 1
+
     def parse(record: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         image, label, _ = parse_example(record, image_size=share.dataset.image_size)
+        if choices > 1:
+            top, left = (number // 2) % choices, (number // 2) // choices % choices
+            image = _cut(image, top, left, size_px=share.crop_px)
         if share.flip:
             image = tf.where(number % 2 == 0, image[:, ::-1], image)
         return image, label
 
     return parse
+
+
+def _cut(
+    image: tf.Tensor, top: tf.Tensor | int, left: tf.Tensor | int, *, size_px: int
+) -> tf.Tensor:
+    cut = image[top : top + size_px, left : left + size_px]
+    return tf.ensure_shape(cut, [size_px, size_px, 1])
 
 
 def _options() -> tf.data.Options:

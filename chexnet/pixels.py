@@ -91,17 +91,26 @@ def encode_png(image: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-def convert_film(task: tuple[Path, int]) -> tuple[bytes, str]:
-    """Return the PNG bytes of a film, or why there are none.
+def encode_plain(image: Image.Image) -> bytes:
+    """Return a grey image as its bytes, row by row."""
+    return image.tobytes()
+
+
+ENCODERS = {"encoded": encode_png, "fast": encode_plain}
+"""How a film is stored, by the format of the data set."""
+
+
+def convert_film(task: tuple[Path, int, str]) -> tuple[bytes, str]:
+    """Return the bytes of a film as a data set stores them, or why there are none.
 
     Args:
-        task: path of the image, and height and width of the result in px.
+        task: path of the image, height and width of the result in px, and the format.
 
     Returns:
-        The bytes of the grey PNG and an empty text, or no bytes and the reason.
+        The bytes and an empty text, or no bytes and the reason.
     """
-    path, size_px = task
+    path, size_px, format = task
     try:
-        return encode_png(resize_square(load_grey(path), size_px=size_px)), ""
+        return ENCODERS[format](resize_square(load_grey(path), size_px=size_px)), ""
     except BadImageError as error:
         return b"", str(error)

@@ -1,36 +1,30 @@
 """From an NIH folder to prepared data: record files and their description.
 
-Knows the order of the work, how films are dealt into record files, and what
-`dataset.json` says. Leaves the source's layout to `nih`, the sides to `splits`,
-pixels to `pixels` and the form of a record to `records`.
+Knows the order of the work and what `dataset.json` says. Leaves the source's layout to
+`nih`, the sides to `splits` and writing record files to `shards`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import random
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import tensorflow as tf
-
 from chexnet import nih, records
-from chexnet.errors import UserError, name_some, unknown_name
+from chexnet.errors import EXIT_FAILED, UserError, name_some, unknown_name
+from chexnet.films import render_films
 from chexnet.folders import new_folder
-from chexnet.labels import FINDINGS, encode_findings
-from chexnet.parallel import map_in_order
-from chexnet.pixels import convert_film
+from chexnet.labels import FINDINGS
+from chexnet.shards import Plan, Source, Written, describe_sides, plan_shards, write_shards
 from chexnet.splits import SPLIT_KINDS, split_films
 
 SMALLEST_PX, LARGEST_PX = 8, 4096
-FILMS_IN_A_SHARD = 256  # the article's records: 77,871 films in 304 files
-SHARD_MULTIPLE = 64
-
-# One film of one side: its row, and where its image lies.
-Source = tuple[nih.Film, Path]
+BAD_SHARE = 0.01  # of all films, may be left out unless told otherwise
 
 
 def prepare_data(
@@ -39,54 +33,71 @@ def prepare_data(
     output: Path,
     split: str = "official",
     size_px: int = 256,
-    format: str = "encoded",
+    format: str = "fast",
     workers: int | None = None,
     seed: int = 0,
+    max_bad: int | None = None,
     force: bool = False,
 ) -> records.Dataset:
     """Make prepared data of an NIH folder.
 
-    The same source and options give the same bytes, whatever the number of
-    workers. The output appears when it is complete.
+    The same source and options give the same bytes, whatever the number of workers and of
+    interruptions. The output appears when it is complete; what an interrupted run had done
+    is used by the next one with the same source and options.
 
     Args:
         source: a folder in NIH's layout.
         output: a new or empty folder.
         split: ``official`` or ``patient``.
         size_px: height and width of the stored films.
-        format: ``encoded``, a grey PNG a film.
+        format: ``fast``, the grey bytes of a film, or ``encoded``, a grey PNG a film.
         workers: number of processes; None for one a core.
         seed: of the division by patient and of the films' order in training files.
+        max_bad: how many films may be left out because their image cannot be read; they
+            are named in the description. None for one in a hundred.
         force: replace an output of this program that exists.
 
     Returns:
         The description of what was written.
 
     Raises:
-        UserError: wrong options, a source that is not as NIH ships it, or images
-            that cannot be read; nothing is written then.
+        UserError: wrong options, a source that is not as NIH ships it, too little space, or
+            too many images that cannot be read; no output is there then.
     """
-    _check_options(split=split, format=format, size_px=size_px)
+    _check_options(split=split, format=format, size_px=size_px, max_bad=max_bad)
     source, output = Path(source), Path(output)
     table = nih.find_table(source)
     placed = _place_films(source, table=table, split=split, seed=seed)
-    with new_folder(output, marker=records.DESCRIPTION, force=force) as folder:
-        splits = _write_splits(folder, placed=placed, size_px=size_px, workers=workers)
-        description = {
-            "schema_version": records.SCHEMA_VERSION,
-            "classes": list(FINDINGS),
-            "split": split,
-            "seed": seed,
-            "image_size": size_px,
-            "format": format,
-            "source": _hash_source(source, table=table, split=split),
-            "splits": splits,
+    head = {
+        "schema_version": records.SCHEMA_VERSION,
+        "classes": list(FINDINGS),
+        "split": split,
+        "seed": seed,
+        "image_size": size_px,
+        "format": format,
+        "source": _hash_source(source, table=table, split=split),
+    }
+    total = sum(map(len, placed.values()))
+    work = json.dumps({**head, "folder": str(source.resolve())}, sort_keys=True)
+    with new_folder(output, marker=records.DESCRIPTION, force=force, work=work) as folder:
+        _check_space(folder, num_bytes=total * size_px**2)
+        sides = {
+            side: plan_shards(side, films=films, format=format) for side, films in placed.items()
         }
-        (folder / records.DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+        written = write_shards(
+            folder, plans=[plan for plans in sides.values() for plan in plans], size_px=size_px,
+            format=format, workers=workers,
+            max_bad=int(BAD_SHARE * total) if max_bad is None else max_bad,
+        )  # fmt: skip
+        tail = {
+            "quarantined": _list_quarantined(sides, written=written),
+            "splits": _describe_splits(folder, sides=sides, written=written),
+        }
+        (folder / records.DESCRIPTION).write_text(json.dumps(head | tail, indent=1) + "\n")
     return records.load_dataset(output)
 
 
-def _check_options(*, split: str, format: str, size_px: int) -> None:
+def _check_options(*, split: str, format: str, size_px: int, max_bad: int | None) -> None:
     if format not in records.FORMATS:
         raise unknown_name("format of prepared data", format, known=records.FORMATS)
     if split not in SPLIT_KINDS:
@@ -97,6 +108,8 @@ def _check_options(*, split: str, format: str, size_px: int) -> None:
             found=str(size_px),
             fix="the article uses --size 256; the demo 64",
         )
+    if max_bad is not None and max_bad < 0:
+        raise UserError("--max-bad of 0 or more", found=str(max_bad), fix="0 leaves no film out")
 
 
 def _place_films(source: Path, *, table: Path, split: str, seed: int) -> dict[str, list[Source]]:
@@ -125,78 +138,50 @@ def _hash_source(source: Path, *, table: Path, split: str) -> dict[str, str]:
     return {path.name: records.hash_file(path) for path in (table, *lists)}
 
 
-def count_shards(num_films: int) -> int:
-    """Return the number of record files for the films of one side.
-
-    A multiple of 64 (or one film a file, where there are fewer than 64), so that
-    2, 4, 8, 16, 32 or 64 ranks get equally many files; about 256 films a file.
-
-    Args:
-        num_films: films on that side, 0 or more.
-    """
-    multiples = max(1, math.ceil(num_films / (FILMS_IN_A_SHARD * SHARD_MULTIPLE)))
-    return min(num_films, SHARD_MULTIPLE * multiples)
-
-
-def _deal(films: Sequence[Source], num_shards: int) -> Iterator[Sequence[Source]]:
-    """Yield the films of each record file: neighbours, and counts that differ by at most 1."""
-    for index in range(num_shards):
-        first = index * len(films) // num_shards
-        yield films[first : (index + 1) * len(films) // num_shards]
-
-
-def _write_splits(
-    folder: Path, *, placed: dict[str, list[Source]], size_px: int, workers: int | None
-) -> dict[str, dict[str, object]]:
-    tasks = [(path, size_px) for films in placed.values() for _, path in films]
-    converted = map_in_order(
-        convert_film, items=tasks, workers=workers, chunk=8, label="films prepared"
-    )
-    bad: list[str] = []
-    splits = {}
-    for side, films in placed.items():
-        num_shards = count_shards(len(films))
-        shards = []
-        for index, dealt in enumerate(_deal(films, num_shards)):
-            path = folder / f"{side}-{index:05d}-of-{num_shards:05d}.tfrecord"
-            bad.extend(_write_shard(path, films=dealt, converted=converted))
-            shards.append(_describe_shard(path, num_examples=len(dealt)))
-        splits[side] = {
-            "num_examples": len(films),
-            "positives": {name: sum(name in f.findings for f, _ in films) for name in FINDINGS},
-            "shards": shards,
-        }
-    next(converted, None)  # let the progress line end
-    if bad:
+def _check_space(folder: Path, *, num_bytes: int) -> None:
+    """Raise if the disk cannot hold the films; a PNG is smaller than its pixels."""
+    there = sum(path.stat().st_size for path in folder.iterdir())
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes - there:
         raise UserError(
-            "images that can be read",
-            found=f"{len(bad)} that cannot: {name_some(bad)}",
-            fix="fetch those files again, or remove their lines from the table and the lists",
+            f"{(num_bytes - there) / 2**30:.1f} GiB free for {folder.parent}",
+            found=f"{free / 2**30:.1f} GiB",
+            fix="choose another --output, a smaller --size, or make room",
+            exit_code=EXIT_FAILED,
         )
-    return splits
 
 
-def _write_shard(
-    path: Path, *, films: Sequence[Source], converted: Iterator[tuple[bytes, str]]
-) -> list[str]:
-    """Write one record file; return what is wrong with images that could not be read."""
-    bad = []
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for film, image_path in films:
-            image_bytes, reason = next(converted)
-            if reason:
-                bad.append(f"{image_path} ({reason})")
-                continue
-            label = encode_findings(film.findings)
-            writer.write(records.encode_example(image_bytes, label=label, filename=film.name))
+def _list_quarantined(
+    sides: Mapping[str, Sequence[Plan]], *, written: Mapping[str, Written]
+) -> list[dict[str, str]]:
+    """Return the films that are left out; say how many."""
+    bad = [
+        {"film": name, "split": side, "reason": reason}
+        for side, plans in sides.items()
+        for plan in plans
+        for name, reason in written[plan.name].bad
+    ]
+    if bad:
+        named = name_some([f"{one['film']} ({one['reason']})" for one in bad])
+        print(f"{len(bad)} films left out, named in {records.DESCRIPTION}: {named}",
+              file=sys.stderr, flush=True)  # fmt: skip
     return bad
 
 
-def _describe_shard(path: Path, *, num_examples: int) -> dict[str, object]:
-    shard = records.Shard(
-        name=path.name,
-        num_examples=num_examples,
-        sha256=records.hash_file(path),
-        num_bytes=path.stat().st_size,
-    )
-    return asdict(shard)
+def _describe_splits(
+    folder: Path, *, sides: Mapping[str, Sequence[Plan]], written: Mapping[str, Written]
+) -> dict[str, object]:
+    """Write the table of films of each side, and return what the description says of it."""
+    splits = {}
+    for side, (films, shards) in describe_sides(sides, written=written).items():
+        text = render_films(films).encode()
+        name = f"{side}-films.csv"
+        (folder / name).write_bytes(text)
+        table = records.Table(name, sha256=hashlib.sha256(text).hexdigest(), num_bytes=len(text))
+        splits[side] = {
+            "num_examples": len(films),
+            "positives": {name: sum(name in f.findings for f in films) for name in FINDINGS},
+            "films": asdict(table),
+            "shards": [asdict(shard) for shard in shards],
+        }
+    return splits

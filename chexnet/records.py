@@ -23,10 +23,12 @@ from chexnet.labels import FINDINGS
 if TYPE_CHECKING:
     import tensorflow as tf
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DESCRIPTION = "dataset.json"
 SPLITS = ("train", "validation", "test")
-FORMATS = ("encoded",)
+# How films are stored, and what their files are called.
+SUFFIXES = {"encoded": ".tfrecord", "fast": ".u8"}
+FORMATS = tuple(SUFFIXES)
 PREPARE_AGAIN = "prepare the data again with `invoke prepare-data`"
 
 
@@ -41,12 +43,27 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class Table:
+    """The file that lists the films of one side, in the order of its record files."""
+
+    name: str
+    sha256: str
+    num_bytes: int
+
+
+@dataclass(frozen=True)
 class Split:
     """The films of one side of the split and the files they lie in."""
 
     num_examples: int
     positives: Mapping[str, int]
+    films: Table
     shards: tuple[Shard, ...]
+
+    @property
+    def files(self) -> tuple[Shard | Table, ...]:
+        """Return every file of this side."""
+        return (*self.shards, self.films)
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,8 @@ class Dataset:
         findings: the classes in the order of the label vectors.
         split: how the films were divided, ``official`` or ``patient``.
         image_size: height and width of every film, px.
-        format: how a film is stored; ``encoded`` is a grey 8 bit PNG.
+        format: how a film is stored; ``encoded`` is a grey 8 bit PNG in a TFRecord, ``fast``
+            its grey bytes, row by row, one film after the other.
         splits: ``train``, ``validation`` and ``test``.
         sha256: hash of the bytes of `dataset.json`, which names every shard's hash.
     """
@@ -117,7 +135,7 @@ def _parse_description(folder: Path, content: bytes) -> Dataset:
         raise ValueError(f"other classes, or another order: {data['classes']}")
     if data["format"] not in FORMATS:
         raise ValueError(f"format {data['format']!r}, and only {', '.join(FORMATS)} is known")
-    return Dataset(
+    dataset = Dataset(
         root=folder,
         findings=tuple(data["classes"]),
         split=data["split"],
@@ -126,27 +144,33 @@ def _parse_description(folder: Path, content: bytes) -> Dataset:
         splits={name: _parse_split(data["splits"][name]) for name in SPLITS},
         sha256=hashlib.sha256(content).hexdigest(),
     )
+    for split in dataset.splits.values() if dataset.format == "fast" else ():
+        for shard in split.shards:
+            if shard.num_bytes != shard.num_examples * dataset.image_size**2:
+                raise ValueError(f"{shard.name} has not the bytes of {shard.num_examples} films")
+    return dataset
 
 
 def _parse_split(data: Mapping[str, Any]) -> Split:
     shards = tuple(Shard(**shard) for shard in data["shards"])
-    for shard in shards:
-        if Path(shard.name).name != shard.name:
-            raise ValueError(f"shard {shard.name!r} lies outside the data folder")
+    films = Table(**data["films"])
+    for file in (*shards, films):
+        if Path(file.name).name != file.name:
+            raise ValueError(f"file {file.name!r} lies outside the data folder")
     if sum(shard.num_examples for shard in shards) != data["num_examples"]:
         raise ValueError("the shards' counts do not add up to num_examples")
-    return Split(int(data["num_examples"]), dict(data["positives"]), shards)
+    return Split(int(data["num_examples"]), dict(data["positives"]), films, shards)
 
 
 def _check_shards_present(dataset: Dataset) -> None:
     for split in dataset.splits.values():
-        for shard in split.shards:
-            path = dataset.root / shard.name
+        for file in split.files:
+            path = dataset.root / file.name
             length = path.stat().st_size if path.is_file() else None
-            if length != shard.num_bytes:
+            if length != file.num_bytes:
                 found = "no such file" if length is None else f"{length} bytes"
                 raise UserError(
-                    f"the record file {path} of {shard.num_bytes} bytes",
+                    f"the file {path} of {file.num_bytes} bytes",
                     found=found,
                     fix=f"copy that file again, or {PREPARE_AGAIN}",
                 )
@@ -163,8 +187,8 @@ def find_damaged_shards(dataset: Dataset) -> list[str]:
 
     Reads every record file whole: minutes for a large data set.
     """
-    shards = [shard for split in dataset.splits.values() for shard in split.shards]
-    paths = [(dataset.root / shard.name, shard.sha256) for shard in shards]
+    files = [file for split in dataset.splits.values() for file in split.files]
+    paths = [(dataset.root / file.name, file.sha256) for file in files]
     return [str(path) for path, sha256 in paths if not path.is_file() or hash_file(path) != sha256]
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from chexnet.config import TrainConfig, find_differences, parse_config, render_config
 from chexnet.errors import UserError
+from chexnet.fitting import best_pipeline, check_crop, check_pipeline
 from chexnet.records import Dataset
 
 SCHEMA_VERSION = 1
@@ -82,11 +83,16 @@ class RunRecord:
 
 
 def fit_config(config: TrainConfig, *, dataset: Dataset) -> TrainConfig:
-    """Return the configuration with the values that follow the data filled in."""
-    # `encoded` records are the only format there is; `new` is the pipeline for it.
-    pipeline = "new" if config.pipeline == "auto" else config.pipeline
-    size = config.image_size or dataset.image_size
-    return replace(config, pipeline=pipeline, image_size=size)
+    """Return the configuration with the values that follow the data filled in.
+
+    Raises:
+        UserError: the pipeline does not read this data, or the crop is larger than its films.
+    """
+    pipeline = best_pipeline(dataset) if config.pipeline == "auto" else config.pipeline
+    check_pipeline(pipeline, dataset=dataset)
+    crop = check_crop(config.crop_size, dataset=dataset)
+    size = config.image_size or crop
+    return replace(config, pipeline=pipeline, crop_size=crop, image_size=size)
 
 
 def begin_run(

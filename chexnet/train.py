@@ -154,7 +154,7 @@ def _build(job: Job, *, startup: dict[str, float]) -> tuple[Trainer, int]:
     keras.utils.set_random_seed(config.seed)
     model = build_model(
         config.model,
-        input_size=job.dataset.image_size,
+        input_size=config.crop_size,
         image_size=config.image_size,
         # The others get rank 0's by the broadcast.
         weights=config.weights if job.ranks.is_first else "none",
@@ -162,7 +162,7 @@ def _build(job: Job, *, startup: dict[str, float]) -> tuple[Trainer, int]:
         batch_norm_momentum=config.batch_norm_momentum,
         precision=config.precision,
     )
-    trainer = Trainer(model, batch_size=config.batch_size, input_size=job.dataset.image_size)
+    trainer = Trainer(model, batch_size=config.batch_size, input_size=config.crop_size)
     startup["build"] = time.perf_counter() - begun
     begun = time.perf_counter()
     done = distributed.on_first(lambda: _restore(job, trainer), name="restore")
@@ -211,7 +211,7 @@ def _restore(job: Job, trainer: Trainer) -> int:
 def _train_epochs(
     job: Job, trainer: Trainer, *, first_epoch: int, startup: dict[str, float]
 ) -> None:
-    predict = make_predict(trainer.model, input_size=job.dataset.image_size)
+    predict = make_predict(trainer.model, input_size=job.config.crop_size)
     begun = time.perf_counter()
     for epoch in range(first_epoch, job.config.epochs + 1):
         epoch_begun = time.perf_counter()
@@ -246,7 +246,10 @@ def _train_epoch(job: Job, trainer: Trainer, *, epoch: int, startup: dict[str, f
             batch_size=job.config.batch_size,
             rank=job.ranks.rank,
             size=job.ranks.size,
-            seed=job.config.seed + 1000 * epoch,
+            seed=job.config.seed,
+            epoch=epoch,
+            first_step=(epoch - 1) * job.steps,
+            crop_px=job.config.crop_size,
         )
     )
     length = min(MOST_STEPS_A_WINDOW, math.ceil(job.steps / WINDOWS_AN_EPOCH))
@@ -300,6 +303,7 @@ def _validate(job: Job, predict: Predict) -> Scores | None:
         dataset=job.dataset,
         split="validation",
         batch_size=job.config.batch_size,
+        crop_px=job.config.crop_size,
         ranks=job.ranks,
     )
 
@@ -347,7 +351,8 @@ def _describe(job: Job, *, epoch: int, auroc: float | None) -> Description:
         epoch=epoch,
         step=epoch * job.steps,
         model=job.config.model,
-        input_size=job.dataset.image_size,
+        data_size=job.dataset.image_size,
+        input_size=job.config.crop_size,
         image_size=job.config.image_size,
         precision=job.config.precision,
         findings=FINDINGS,

@@ -91,5 +91,5 @@ def small_data(tmp_path_factory) -> Path:
 
     folder = tmp_path_factory.mktemp("small")
     make_sample_data(folder / "nih", num_images=300, size_px=32, seed=3)
-    prepare_data(folder / "nih", output=folder / "data", size_px=32)
+    prepare_data(folder / "nih", output=folder / "data", size_px=32, format="encoded")
     return folder / "data"

@@ -28,6 +28,7 @@ DESCRIPTION = Description(
     epoch=1,
     step=10,
     model="tiny",
+    data_size=64,
     input_size=64,
     image_size=64,
     precision="float32",
@@ -196,7 +197,7 @@ from chexnet.checkpoint import Description, save_checkpoint
 class Variable:
     def __init__(self, value): self.value = value
     def numpy(self): return self.value
-names = ("epoch", "step", "model", "input_size", "image_size", "precision", "findings",
+names = ("epoch", "step", "model", "data_size", "input_size", "image_size", "precision", "findings",
          "normalisation", "config_sha256", "validation_auroc")
 base = Description(**dict.fromkeys(names), )
 epoch = 0

@@ -33,9 +33,9 @@ def table(tmp_path):
 def test_both_releases(table, text, baby, encoding, newline):
     table.write_bytes(text.replace("\n", newline).encode(encoding))
     assert nih.load_table(table) == [
-        nih.Film("00000001_000.png", "1", ("Cardiomegaly",), 58.0, "PA"),
-        nih.Film("00000001_001.png", "1", ("Cardiomegaly", "Emphysema"), 59.0, "PA"),
-        nih.Film("00000002_000.png", "2", (), baby, "AP"),
+        nih.Film("00000001_000.png", "1", ("Cardiomegaly",), 58.0, "PA", 0),
+        nih.Film("00000001_001.png", "1", ("Cardiomegaly", "Emphysema"), 59.0, "PA", 1),
+        nih.Film("00000002_000.png", "2", (), baby, "AP", 0),
     ]
 
 

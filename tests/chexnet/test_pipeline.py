@@ -38,10 +38,16 @@ def write_data(folder, sizes, *, image_size=SIZE_PX):
                 "num_bytes": len(content),
             }
         )
-    empty = {"num_examples": 0, "positives": {}, "shards": []}
-    train = {"num_examples": number, "positives": {}, "shards": shards}
+    (folder / "films.csv").write_text("films\n")
+    films = {
+        "name": "films.csv",
+        "num_bytes": 6,
+        "sha256": hashlib.sha256(b"films\n").hexdigest(),
+    }
+    empty = {"num_examples": 0, "positives": {}, "films": films, "shards": []}
+    train = {"num_examples": number, "positives": {}, "films": films, "shards": shards}
     description = {
-        "schema_version": 1,
+        "schema_version": 2,
         "classes": list(FINDINGS),
         "split": "official",
         "image_size": image_size,
@@ -111,7 +117,7 @@ def test_new_shards_before_reading_and_decodes_while_batching(dataset):
     assert make(dataset, "new").options().experimental_optimization.map_and_batch_fusion
 
 
-@pytest.mark.parametrize("name", pipeline.PIPELINES)
+@pytest.mark.parametrize("name", ["old", "new"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_one_pass_gives_every_film_once(dataset, name, size):
     seen = []
@@ -135,7 +141,7 @@ def test_one_pass_of_more_ranks_than_files_leaves_some_ranks_empty(dataset):
     assert shares == [5, 4, 6, 4, 5, 3, 4, 0, 0]
 
 
-@pytest.mark.parametrize("name", pipeline.PIPELINES)
+@pytest.mark.parametrize("name", ["old", "new"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_training_covers_all_films_in_equal_counts(dataset, name, size):
     counts = np.zeros(31, int)
@@ -149,7 +155,7 @@ def test_training_covers_all_films_in_equal_counts(dataset, name, size):
     assert counts.tolist() == [2] * 31
 
 
-@pytest.mark.parametrize("name", pipeline.PIPELINES)
+@pytest.mark.parametrize("name", ["old", "new"])
 def test_batches_are_full_fixed_by_the_seed_and_shuffled(dataset, name):
     def first(seed):
         stream = make(dataset, name, seed=seed).take(20)
@@ -164,7 +170,7 @@ def test_batches_are_full_fixed_by_the_seed_and_shuffled(dataset, name):
     assert order[:31].tolist() != order[31:62].tolist()
 
 
-@pytest.mark.parametrize("name", pipeline.PIPELINES)
+@pytest.mark.parametrize("name", ["old", "new"])
 def test_a_film_is_mirrored_in_some_epochs_only(dataset, name):
     stream = make(dataset, name, batch_size=1).take(31 * 40)
     left = np.array([image.numpy()[0, 0, 0, 0] for image, _ in stream])

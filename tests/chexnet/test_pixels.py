@@ -101,7 +101,7 @@ def test_bad_files_say_why(tmp_path, content, reason):
     path.write_bytes(content)
     with pytest.raises(pixels.BadImageError, match=reason):
         pixels.load_grey(path)
-    image_bytes, text = pixels.convert_film((path, 8))
+    image_bytes, text = pixels.convert_film((path, 8, "encoded"))
     assert (image_bytes, bool(text)) == (b"", True)
 
 
@@ -132,8 +132,14 @@ def test_small_images_grow():
 
 def test_convert_gives_a_grey_png(tmp_path):
     path = saved(tmp_path, Image.fromarray(GREY))
-    image_bytes, reason = pixels.convert_film((path, 8))
+    image_bytes, reason = pixels.convert_film((path, 8, "encoded"))
     assert reason == ""
     image = Image.open(io.BytesIO(image_bytes))
     assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
     assert np.array_equal(np.asarray(image), GREY)
+
+
+def test_convert_gives_plain_bytes_row_by_row(tmp_path):
+    path = saved(tmp_path, Image.fromarray(GREY))
+    data, reason = pixels.convert_film((path, 8, "fast"))
+    assert (data, reason) == (GREY.tobytes(), "")

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tensorflow as tf
 from PIL import Image
 
 import chexnet
-from chexnet import prepare, records, synthetic
+from chexnet import prepare, records, shards, synthetic
 from chexnet.errors import UserError
 
 HEADER = "Image Index,Finding Labels,Follow-up #,Patient ID,Size[w,h],\n"
@@ -49,7 +50,7 @@ def source(tmp_path):
 
 
 def run(source, name="out", **options):
-    options = {"size_px": 8, "workers": 1, **options}
+    options = {"size_px": 8, "workers": 1, "format": "encoded", **options}
     return prepare.prepare_data(source, output=source.parent / name, **options)
 
 
@@ -89,7 +90,8 @@ def test_description_follows_the_schema_and_names_its_source(source):
     assert (data["split"], data["image_size"], data["format"]) == ("official", 8, "encoded")
     assert records.find_damaged_shards(dataset) == []
     shards = {shard.name for split in dataset.splits.values() for shard in split.shards}
-    assert {path.name for path in dataset.root.iterdir()} == shards | {"dataset.json"}
+    tables = {f"{side}-films.csv" for side in records.SPLITS}
+    assert {path.name for path in dataset.root.iterdir()} == shards | tables | {"dataset.json"}
     assert "test-00003-of-00004.tfrecord" in shards
 
 
@@ -118,27 +120,57 @@ def test_same_bytes_whatever_the_workers(tmp_path):
     [(0, 0), (1, 1), (63, 63), (64, 64), (4000, 64), (77871, 320), (86524, 384)],
 )
 def test_number_of_shards(num_films, num_shards):
-    assert prepare.count_shards(num_films) == num_shards
+    assert shards.count_shards(num_films) == num_shards
 
 
 def test_shards_are_balanced():
-    dealt = list(prepare._deal(list(range(1000)), 64))
-    assert {len(films) for films in dealt} == {15, 16}
-    assert [film for films in dealt for film in films] == list(range(1000))
+    plans = shards.plan_shards("train", films=list(range(1000)), format="fast")
+    assert {len(plan.films) for plan in plans} == {15, 16}
+    assert [film for plan in plans for film in plan.films] == list(range(1000))
+    assert (plans[0].name, len(plans)) == ("train-00000-of-00064.u8", 64)
 
 
-def test_bad_images_are_all_named_and_nothing_is_written(source):
+def spoil(source):
+    """Make three images unreadable and return their names with the reasons to expect."""
     content = (source / "images" / "2.png").read_bytes()
     (source / "images" / "2.png").write_bytes(content[: len(content) // 2])
     (source / "images" / "7.png").write_bytes(b"")
     (source / "images" / "9.png").write_text("<html>not found</html>")
-    with pytest.raises(UserError) as error:
+    return {"2.png": "not an image", "7.png": "an empty file", "9.png": "not an image"}
+
+
+@pytest.mark.parametrize("format", records.FORMATS)
+def test_bad_images_are_left_out_by_name(source, format, capsys):
+    bad = spoil(source)
+    dataset = run(source, format=format, max_bad=3)
+    data = json.loads((dataset.root / "dataset.json").read_text())
+    schema = json.loads((Path(chexnet.__file__).parent / "dataset.schema.json").read_text())
+    jsonschema.validate(data, schema)
+    named = {one["film"]: one["reason"] for one in data["quarantined"]}
+    assert set(named) == set(bad)
+    assert all(named[film].startswith(reason) for film, reason in bad.items())
+    assert sum(split.num_examples for split in dataset.splits.values()) == 9
+    assert "3 films left out, named in dataset.json" in capsys.readouterr().err
+    # 8 films of train_val and 4 of test: 2 and 7 are of the former, 9 of the latter.
+    assert dataset.splits["test"].num_examples == 3
+    names = (dataset.root / "test-films.csv").read_text().split()
+    assert [line.split(",")[0] for line in names[1:]] == ["8.png", "10.png", "11.jpeg"]
+
+
+def test_too_many_bad_images_stop_the_work_and_it_goes_on(source):
+    bad = spoil(source)
+    with pytest.raises(UserError, match="at most 2 images that cannot be read") as error:
+        run(source, max_bad=2)
+    assert all(str(source / "images" / name) in error.value.found for name in bad)
+    assert error.value.exit_code == 1
+    assert sorted(path.name for path in source.parent.iterdir()) == [".out.partial", "nih"]
+    with pytest.raises(UserError, match="at most 0 images"):  # 1 in 100 of 12
         run(source)
-    assert error.value.found.startswith("3 that cannot: ")
-    for name in ("2.png", "7.png (an empty file)", "9.png (not an image"):
-        assert str(source / "images" / name) in error.value.found
-    assert error.value.exit_code == 2
-    assert [path.name for path in source.parent.iterdir()] == ["nih"]
+    assert (
+        len(json.loads((run(source, max_bad=3).root / "dataset.json").read_text())["quarantined"])
+        == 3
+    )
+    assert sorted(path.name for path in source.parent.iterdir()) == ["nih", "out"]
 
 
 def test_missing_images_and_unknown_findings_write_nothing(source):
@@ -155,7 +187,8 @@ def test_missing_images_and_unknown_findings_write_nothing(source):
 @pytest.mark.parametrize(
     ("options", "known"),
     [
-        ({"format": "fast"}, "use one of: encoded"),
+        ({"format": "slow"}, "use one of: encoded, fast"),
+        ({"max_bad": -1}, "0 or more"),
         ({"split": "mine"}, "use one of: official, patient"),
         ({"size_px": 0}, "8 to 4096 px"),
     ],
@@ -186,23 +219,62 @@ def test_no_films_to_train_on(source):
         run(source)
 
 
-def test_killed_in_the_middle_leaves_no_output_and_can_run_again(tmp_path):
-    sample = synthetic.make_sample_data(tmp_path / "s", num_images=300, size_px=256, workers=1)
-    program = (
-        "from pathlib import Path; from chexnet.prepare import prepare_data; import sys;"
-        "prepare_data(Path(sys.argv[1]), output=Path(sys.argv[2]), workers=1)"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(sample), str(tmp_path / "out")],
-        stderr=subprocess.DEVNULL,
-        cwd=Path(chexnet.__file__).parents[1],
-    )
+PROGRAM = (
+    "from pathlib import Path; from chexnet.prepare import prepare_data; import sys;"
+    "prepare_data(Path(sys.argv[1]), output=Path(sys.argv[2]), workers=1, size_px=64,"
+    " format=sys.argv[3])"
+)
+
+
+@pytest.mark.parametrize(("format", "num_shards"), [("fast", 1), ("fast", 40), ("encoded", 7)])
+def test_killed_in_the_middle_it_goes_on_and_gives_the_same_bytes(tmp_path, format, num_shards):
+    sample = synthetic.make_sample_data(tmp_path / "s", num_images=200, size_px=256, workers=1)
+    command = [sys.executable, "-c", PROGRAM, str(sample), str(tmp_path / "out"), format]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL,
+                             cwd=Path(chexnet.__file__).parents[1])  # fmt: skip
     partial = tmp_path / ".out.partial"
-    while not list(partial.glob("*.tfrecord")):
+    while len(list(partial.glob(f"*{records.SUFFIXES[format]}"))) < num_shards:
         assert child.poll() is None, "it ended before it could be killed"
-        time.sleep(0.01)
+        time.sleep(0.002)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     assert not (tmp_path / "out").exists()
-    prepare.prepare_data(sample, output=tmp_path / "out", size_px=32, workers=1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "s"]
+    kept = {p.name: p.stat().st_mtime_ns for p in partial.glob(f"*{records.SUFFIXES[format]}")}
+    options = {"size_px": 64, "workers": 1, "format": format}
+    done = prepare.prepare_data(sample, output=tmp_path / "out", **options)
+    again = [name for name, time in kept.items() if (done.root / name).stat().st_mtime_ns == time]
+    assert len(again) >= len(kept) - 1  # the last one may not have been in the journal yet
+    fresh = prepare.prepare_data(sample, output=tmp_path / "fresh", **options)
+    assert {p.name: p.read_bytes() for p in done.root.iterdir()} == {
+        p.name: p.read_bytes() for p in fresh.root.iterdir()
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out", "s"]
+
+
+def test_other_work_does_not_use_what_an_interrupted_run_left(source):
+    spoil(source)
+    with pytest.raises(UserError, match="at most 0"):
+        run(source, max_bad=0)
+    left = source.parent / ".out.partial"
+    assert (left / "journal.jsonl").is_file()
+    dataset = run(source, max_bad=3, size_px=16)
+    assert dataset.image_size == 16
+    assert records.find_damaged_shards(dataset) == []
+
+
+def test_a_file_changed_behind_the_journal_is_made_again(source):
+    spoil(source)
+    with pytest.raises(UserError, match="at most 0"):
+        run(source, max_bad=0, format="fast")
+    [first, *_] = sorted((source.parent / ".out.partial").glob("*.u8"))
+    first.write_bytes(bytes(len(first.read_bytes())))
+    dataset = run(source, max_bad=3, format="fast")
+    assert records.find_damaged_shards(dataset) == []
+
+
+def test_a_full_disk_is_told_before_the_work(source, monkeypatch):
+    usage = shutil.disk_usage(source)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
+    with pytest.raises(UserError, match="GiB free"):
+        run(source)
+    assert not (source.parent / "out").exists()

@@ -37,10 +37,16 @@ def folder(tmp_path):
         "sha256": hashlib.sha256(content).hexdigest(),
         "num_bytes": len(content),
     }
-    empty = {"num_examples": 0, "positives": {}, "shards": []}
-    train = {"num_examples": 2, "positives": {"Hernia": 2}, "shards": [shard]}
+    (tmp_path / "films.csv").write_text("films\n")
+    films = {
+        "name": "films.csv",
+        "num_bytes": 6,
+        "sha256": hashlib.sha256(b"films\n").hexdigest(),
+    }
+    empty = {"num_examples": 0, "positives": {}, "films": films, "shards": []}
+    train = {"num_examples": 2, "positives": {"Hernia": 2}, "films": films, "shards": [shard]}
     description = {
-        "schema_version": 1,
+        "schema_version": 2,
         "classes": list(FINDINGS),
         "split": "official",
         "image_size": 4,
@@ -98,9 +104,9 @@ def test_missing_or_empty_folder(tmp_path, make):
 @pytest.mark.parametrize(
     ("values", "found"),
     [
-        ({"schema_version": 2}, "schema_version is 2"),
+        ({"schema_version": 1}, "schema_version is 1"),
         ({"classes": list(reversed(FINDINGS))}, "another order"),
-        ({"format": "quick"}, "only encoded is known"),
+        ({"format": "quick"}, "only encoded, fast is known"),
         ({"splits": {}}, "KeyError"),
         ({"splits": []}, "TypeError"),
         ({"image_size": None}, "TypeError"),
@@ -117,7 +123,7 @@ def test_other_descriptions_are_refused(folder, values, found):
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
 def test_text_that_is_no_description(folder, text):
     (folder / "dataset.json").write_text(text)
-    with pytest.raises(UserError, match="schema 1"):
+    with pytest.raises(UserError, match="schema 2"):
         records.load_dataset(folder)
 
 

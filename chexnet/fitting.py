@@ -1,0 +1,52 @@
+"""Which pipeline reads which prepared data, and what a configuration asks of the data.
+
+Knows the names of the pipelines and the format that each reads. Leaves what they do to
+`pipeline`. Quick to import: a configuration is checked without TensorFlow.
+"""
+
+from __future__ import annotations
+
+from chexnet.errors import UserError, unknown_name
+from chexnet.records import Dataset
+
+# The best pipeline for a format comes last.
+FORMATS_READ: dict[str, str] = {"old": "encoded", "new": "encoded", "fast": "fast"}
+PIPELINES: tuple[str, ...] = tuple(FORMATS_READ)
+
+
+def best_pipeline(dataset: Dataset) -> str:
+    """Return the pipeline to read a data set with."""
+    return [name for name, format in FORMATS_READ.items() if format == dataset.format][-1]
+
+
+def check_pipeline(name: str, *, dataset: Dataset) -> None:
+    """Raise where a pipeline cannot read a data set.
+
+    Raises:
+        UserError: the pipeline is unknown, or reads another format.
+    """
+    if name not in PIPELINES:
+        raise unknown_name("pipeline", name, known=PIPELINES)
+    if FORMATS_READ[name] != dataset.format:
+        fits = [other for other in PIPELINES if FORMATS_READ[other] == dataset.format]
+        raise UserError(
+            f"data of format {FORMATS_READ[name]} for pipeline={name}",
+            found=f"{dataset.root} is of format {dataset.format}",
+            fix=f"use pipeline={' or '.join(fits)}, or prepare the data with --format "
+            f"{FORMATS_READ[name]}",
+        )
+
+
+def check_crop(crop_px: int, *, dataset: Dataset) -> int:
+    """Return the height and width of what is cut out of each film; all of it for 0.
+
+    Raises:
+        UserError: a crop larger than the films.
+    """
+    if crop_px > dataset.image_size:
+        raise UserError(
+            f"a crop_size of at most {dataset.image_size} px, the films of {dataset.root}",
+            found=str(crop_px),
+            fix="lower crop_size, or prepare the data with a larger --size",
+        )
+    return crop_px or dataset.image_size
