@@ -93,3 +93,13 @@ def small_data(tmp_path_factory) -> Path:
     make_sample_data(folder / "nih", num_images=300, size_px=32, seed=3)
     prepare_data(folder / "nih", output=folder / "data", size_px=32, format="encoded")
     return folder / "data"
+
+
+@pytest.fixture(scope="session")
+def fast_data(small_data) -> Path:
+    """Return a folder of the same 300 films in the format fast."""
+    from chexnet.prepare import prepare_data
+
+    folder = small_data.parent / "fast"
+    prepare_data(small_data.parent / "nih", output=folder, size_px=32, format="fast")
+    return folder
