@@ -28,6 +28,7 @@ from chexnet.config import (
     load_config,
     render_config,
 )
+from chexnet.data_verbs import add_data_verbs
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
 from chexnet.quiet import quiet_import
 
@@ -77,8 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_train(verbs)
     _add_evaluate(verbs)
-    _add_sample(verbs)
-    _add_prepare(verbs)
+    add_data_verbs(verbs)
     return parser
 
 
@@ -129,47 +129,6 @@ def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
         "--data", type=Path, metavar="DIR", help="prepared data, if not the run's own"
     )
     evaluate.set_defaults(work=_evaluate)
-
-
-def _add_sample(verbs: argparse._SubParsersAction) -> None:
-    sample = verbs.add_parser(
-        "make-sample-data",
-        help="write made-up films in the layout of NIH's files",
-        description="Write made-up films with planted findings, in the layout of NIH's files.",
-    )
-    sample.add_argument("--output", type=Path, required=True, metavar="DIR")
-    sample.add_argument("--images", type=int, default=4000, metavar="N", help="default 4000")
-    sample.add_argument("--size", type=int, default=64, metavar="PX", help="default 64")
-    sample.add_argument("--seed", type=int, default=0, metavar="K", help="default 0")
-    sample.add_argument(
-        "--random-labels", action="store_true", help="labels that the films do not tell"
-    )
-    sample.set_defaults(work=_make_sample_data)
-
-
-def _add_prepare(verbs: argparse._SubParsersAction) -> None:
-    prepare = verbs.add_parser(
-        "prepare-data",
-        help="turn NIH's files into records",
-        description="Turn NIH's files (images/, Data_Entry_2017*.csv, lists) into record files.",
-    )
-    prepare.add_argument("--source", type=Path, required=True, metavar="DIR")
-    prepare.add_argument("--output", type=Path, required=True, metavar="DIR")
-    prepare.add_argument(
-        "--split", default="official", metavar="NAME", help="official (default) or patient"
-    )
-    prepare.add_argument("--size", type=int, default=256, metavar="PX", help="default 256")
-    prepare.add_argument(
-        "--format", default="fast", metavar="NAME",
-        help="fast (default): grey bytes, for pipeline fast; encoded: PNG in TFRecord",
-    )  # fmt: skip
-    prepare.add_argument(
-        "--max-bad", type=int, metavar="N",
-        help="leave out at most N films whose image cannot be read (default: 1 in 100)",
-    )  # fmt: skip
-    prepare.add_argument("--workers", type=int, metavar="N", help="default: a core each")
-    prepare.add_argument("--seed", type=int, default=0, metavar="K", help="of the patient split")
-    prepare.set_defaults(work=_prepare_data)
 
 
 def _train(arguments: argparse.Namespace) -> None:
@@ -226,33 +185,6 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     with quiet_import():
         from chexnet.evaluate import evaluate
     evaluate(arguments.run, split=arguments.split, data=arguments.data)
-
-
-def _make_sample_data(arguments: argparse.Namespace) -> None:
-    from chexnet.synthetic import make_sample_data
-
-    make_sample_data(
-        arguments.output,
-        num_images=arguments.images,
-        size_px=arguments.size,
-        seed=arguments.seed,
-        random_labels=arguments.random_labels,
-    )
-
-
-def _prepare_data(arguments: argparse.Namespace) -> None:
-    with quiet_import():
-        from chexnet.prepare import prepare_data
-    prepare_data(
-        arguments.source,
-        output=arguments.output,
-        split=arguments.split,
-        size_px=arguments.size,
-        format=arguments.format,
-        workers=arguments.workers,
-        seed=arguments.seed,
-        max_bad=arguments.max_bad,
-    )
 
 
 def _stop(message: str, *, code: int, run: Path | None) -> int:

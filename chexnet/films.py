@@ -29,11 +29,13 @@ class FilmTable:
     Attributes:
         names: file name of each film in the source.
         patients: NIH's number of each film's patient.
+        views: ``PA``, ``AP`` or empty.
         labels: float32 [N, 14], 0 or 1, in the order of `labels.FINDINGS`.
     """
 
     names: tuple[str, ...]
     patients: tuple[str, ...]
+    views: tuple[str, ...]
     labels: np.ndarray
 
 
@@ -77,6 +79,7 @@ def load_films(path: Path, *, num_films: int) -> FilmTable:
     return FilmTable(
         names=tuple(row[0] for row in rows[1:]),
         patients=tuple(row[1] for row in rows[1:]),
+        views=tuple(row[4] for row in rows[1:]),
         labels=_labels(path, rows[1:], fix=fix),
     )
 

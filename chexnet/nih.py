@@ -177,14 +177,19 @@ def _is_plain(name: str) -> bool:
     return bool(name) and name not in (".", "..") and not set(name) & set("/\\\0")
 
 
+def image_folders(source: Path) -> list[Path]:
+    """Return the folders of an NIH folder that hold images: one, or one for each archive."""
+    folders = [source / "images", *sorted(source.glob("images_*/images"))]
+    return [folder for folder in folders if folder.is_dir()]
+
+
 def find_images(source: Path) -> dict[str, Path]:
     """Return the path of every image of an NIH folder, by file name.
 
     Raises:
         UserError: there are no image folders, or two images of one name.
     """
-    folders = [source / "images", *sorted(source.glob("images_*/images"))]
-    folders = [folder for folder in folders if folder.is_dir()]
+    folders = image_folders(source)
     if not folders:
         raise UserError(f"images/ or images_001/images/ … in {source}", found="none", fix=_LAYOUT)
     images: dict[str, Path] = {}

@@ -67,6 +67,15 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Quarantined:
+    """A film that was left out, the side it belonged to, and what is wrong with its image."""
+
+    film: str
+    split: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A prepared data folder, as its `dataset.json` describes it.
 
@@ -78,6 +87,7 @@ class Dataset:
         format: how a film is stored; ``encoded`` is a grey 8 bit PNG in a TFRecord, ``fast``
             its grey bytes, row by row, one film after the other.
         splits: ``train``, ``validation`` and ``test``.
+        quarantined: films that were left out, since their image could not be read.
         sha256: hash of the bytes of `dataset.json`, which names every shard's hash.
     """
 
@@ -87,6 +97,7 @@ class Dataset:
     image_size: int
     format: str
     splits: Mapping[str, Split]
+    quarantined: tuple[Quarantined, ...]
     sha256: str
 
     def shard_paths(self, split: str) -> list[str]:
@@ -142,6 +153,7 @@ def _parse_description(folder: Path, content: bytes) -> Dataset:
         image_size=int(data["image_size"]),
         format=data["format"],
         splits={name: _parse_split(data["splits"][name]) for name in SPLITS},
+        quarantined=tuple(Quarantined(**one) for one in data["quarantined"]),
         sha256=hashlib.sha256(content).hexdigest(),
     )
     for split in dataset.splits.values() if dataset.format == "fast" else ():

@@ -52,6 +52,7 @@ def write_data(folder, sizes, *, image_size=SIZE_PX):
         "split": "official",
         "image_size": image_size,
         "format": "encoded",
+        "quarantined": [],
         "splits": {"train": train, "validation": empty, "test": empty},
     }
     (folder / "dataset.json").write_text(json.dumps(description))

@@ -51,6 +51,7 @@ def folder(tmp_path):
         "split": "official",
         "image_size": 4,
         "format": "encoded",
+        "quarantined": [],
         "splits": {"train": train, "validation": empty, "test": empty},
     }
     (tmp_path / "dataset.json").write_text(json.dumps(description))
