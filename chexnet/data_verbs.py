@@ -14,7 +14,7 @@ from chexnet.quiet import quiet_import
 
 def add_data_verbs(verbs: argparse._SubParsersAction) -> None:
     """Add these verbs to the program's parser."""
-    for add in (_add_sample, _add_prepare, _add_inspect, _add_verify):
+    for add in (_add_sample, _add_prepare, _add_adopt, _add_inspect, _add_verify):
         add(verbs)
 
 
@@ -43,7 +43,10 @@ def _add_prepare(verbs: argparse._SubParsersAction) -> None:
     prepare.add_argument("--source", type=Path, required=True, metavar="DIR")
     prepare.add_argument("--output", type=Path, required=True, metavar="DIR")
     prepare.add_argument(
-        "--split", default="official", metavar="NAME", help="official (default) or patient"
+        "--split",
+        default="official",
+        metavar="NAME",
+        help="official (default), patient, or lists: those of --lists",
     )
     prepare.add_argument("--size", type=int, default=256, metavar="PX", help="default 256")
     prepare.add_argument(
@@ -55,8 +58,31 @@ def _add_prepare(verbs: argparse._SubParsersAction) -> None:
         help="leave out at most N films whose image cannot be read (default: 1 in 100)",
     )  # fmt: skip
     prepare.add_argument("--workers", type=int, metavar="N", help="default: a core each")
+    prepare.add_argument(
+        "--lists", type=Path, metavar="DIR", help="train.txt, validation.txt and test.txt"
+    )
     prepare.add_argument("--seed", type=int, default=0, metavar="K", help="of the patient split")
     prepare.set_defaults(work=_prepare_data)
+
+
+def _add_adopt(verbs: argparse._SubParsersAction) -> None:
+    adopt = verbs.add_parser(
+        "adopt-records",
+        help="describe TFRecord files that others made, to train on them as they lie",
+        description="Describe train-*, validation-* and test-* TFRecord files whose records hold "
+        "image/encoded, image/label (14 int64) and image/filename, as the public Dell data does. "
+        "Writes dataset.json and the tables of films beside them.",
+    )
+    adopt.add_argument("folder", type=Path, metavar="DIR")
+    adopt.set_defaults(work=_adopt_records)
+
+
+def _adopt_records(arguments: argparse.Namespace) -> None:
+    with quiet_import():
+        from chexnet.adoption import adopt_records
+    dataset = adopt_records(arguments.folder)
+    counts = ", ".join(f"{s.num_examples} {name}" for name, s in dataset.splits.items())
+    print(f"{dataset.root}: {counts} films of {dataset.image_size} px")
 
 
 def _add_inspect(verbs: argparse._SubParsersAction) -> None:
@@ -140,5 +166,6 @@ def _prepare_data(arguments: argparse.Namespace) -> None:
         format=arguments.format,
         workers=arguments.workers,
         seed=arguments.seed,
+        lists=arguments.lists,
         max_bad=arguments.max_bad,
     )

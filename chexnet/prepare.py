@@ -6,22 +6,28 @@ Knows the order of the work and what `dataset.json` says. Leaves the source's la
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from chexnet import nih, records
 from chexnet.errors import EXIT_FAILED, UserError, name_some, unknown_name
-from chexnet.films import render_films
 from chexnet.folders import new_folder
 from chexnet.labels import FINDINGS
-from chexnet.shards import Plan, Source, Written, describe_sides, plan_shards, write_shards
-from chexnet.splits import SPLIT_KINDS, split_films
+from chexnet.shards import (
+    Plan,
+    Source,
+    Written,
+    describe_split,
+    outcome,
+    plan_shards,
+    write_description,
+    write_shards,
+)
+from chexnet.splits import LISTED_SIDES, SPLIT_KINDS, split_films
 
 SMALLEST_PX, LARGEST_PX = 8, 4096
 BAD_SHARE = 0.01  # of all films, may be left out unless told otherwise
@@ -36,6 +42,7 @@ def prepare_data(
     format: str = "fast",
     workers: int | None = None,
     seed: int = 0,
+    lists: Path | None = None,
     max_bad: int | None = None,
     force: bool = False,
 ) -> records.Dataset:
@@ -48,11 +55,12 @@ def prepare_data(
     Args:
         source: a folder in NIH's layout.
         output: a new or empty folder.
-        split: ``official`` or ``patient``.
+        split: ``official``, ``patient`` or ``lists``.
         size_px: height and width of the stored films.
         format: ``fast``, the grey bytes of a film, or ``encoded``, a grey PNG a film.
         workers: number of processes; None for one a core.
         seed: of the division by patient and of the films' order in training files.
+        lists: the folder of the user's lists, for the split ``lists``.
         max_bad: how many films may be left out because their image cannot be read; they
             are named in the description. None for one in a hundred.
         force: replace an output of this program that exists.
@@ -67,7 +75,7 @@ def prepare_data(
     _check_options(split=split, format=format, size_px=size_px, max_bad=max_bad)
     source, output = Path(source), Path(output)
     table = nih.find_table(source)
-    placed = _place_films(source, table=table, split=split, seed=seed)
+    placed = _place_films(source, table=table, split=split, seed=seed, lists=lists)
     head = {
         "schema_version": records.SCHEMA_VERSION,
         "classes": list(FINDINGS),
@@ -75,7 +83,7 @@ def prepare_data(
         "seed": seed,
         "image_size": size_px,
         "format": format,
-        "source": _hash_source(source, table=table, split=split),
+        "source": _hash_source(source, table=table, split=split, lists=lists),
     }
     total = sum(map(len, placed.values()))
     work = json.dumps({**head, "folder": str(source.resolve())}, sort_keys=True)
@@ -91,9 +99,12 @@ def prepare_data(
         )  # fmt: skip
         tail = {
             "quarantined": _list_quarantined(sides, written=written),
-            "splits": _describe_splits(folder, sides=sides, written=written),
+            "splits": {
+                side: describe_split(folder, side, films=films, shards=shards)
+                for side, (films, shards) in outcome(sides, written=written).items()
+            },
         }
-        (folder / records.DESCRIPTION).write_text(json.dumps(head | tail, indent=1) + "\n")
+        write_description(folder, head | tail)
     return records.load_dataset(output)
 
 
@@ -112,12 +123,14 @@ def _check_options(*, split: str, format: str, size_px: int, max_bad: int | None
         raise UserError("--max-bad of 0 or more", found=str(max_bad), fix="0 leaves no film out")
 
 
-def _place_films(source: Path, *, table: Path, split: str, seed: int) -> dict[str, list[Source]]:
+def _place_films(
+    source: Path, *, table: Path, split: str, seed: int, lists: Path | None
+) -> dict[str, list[Source]]:
     """Return the films of each side with their images, in the order of the records."""
     films = nih.load_table(table)
     images = nih.find_images(source)
     nih.check_images_present(films, images=images, table=table)
-    sides = split_films(films, source=source, kind=split, seed=seed)
+    sides = split_films(films, source=source, kind=split, seed=seed, lists=lists)
     if not sides["train"]:
         raise UserError(
             f"films to train on in {source}",
@@ -133,9 +146,12 @@ def _place_films(source: Path, *, table: Path, split: str, seed: int) -> dict[st
     return {side: [(film, images[film.name]) for film in sides[side]] for side in sides}
 
 
-def _hash_source(source: Path, *, table: Path, split: str) -> dict[str, str]:
-    lists = [source / nih.TRAIN_VAL_LIST, source / nih.TEST_LIST] if split == "official" else []
-    return {path.name: records.hash_file(path) for path in (table, *lists)}
+def _hash_source(source: Path, *, table: Path, split: str, lists: Path | None) -> dict[str, str]:
+    read = {
+        "official": [source / nih.TRAIN_VAL_LIST, source / nih.TEST_LIST],
+        "lists": [(lists or source) / f"{side}.txt" for side in LISTED_SIDES],
+    }
+    return {path.name: records.hash_file(path) for path in (table, *read.get(split, []))}
 
 
 def _check_space(folder: Path, *, num_bytes: int) -> None:
@@ -166,22 +182,3 @@ def _list_quarantined(
         print(f"{len(bad)} films left out, named in {records.DESCRIPTION}: {named}",
               file=sys.stderr, flush=True)  # fmt: skip
     return bad
-
-
-def _describe_splits(
-    folder: Path, *, sides: Mapping[str, Sequence[Plan]], written: Mapping[str, Written]
-) -> dict[str, object]:
-    """Write the table of films of each side, and return what the description says of it."""
-    splits = {}
-    for side, (films, shards) in describe_sides(sides, written=written).items():
-        text = render_films(films).encode()
-        name = f"{side}-films.csv"
-        (folder / name).write_bytes(text)
-        table = records.Table(name, sha256=hashlib.sha256(text).hexdigest(), num_bytes=len(text))
-        splits[side] = {
-            "num_examples": len(films),
-            "positives": {name: sum(name in f.findings for f in films) for name in FINDINGS},
-            "films": asdict(table),
-            "shards": [asdict(shard) for shard in shards],
-        }
-    return splits

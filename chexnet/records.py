@@ -29,6 +29,8 @@ SPLITS = ("train", "validation", "test")
 # How films are stored, and what their files are called.
 SUFFIXES = {"encoded": ".tfrecord", "fast": ".u8"}
 FORMATS = tuple(SUFFIXES)
+# What a record holds, by the names of the public Dell data.
+KEYS = ("image/encoded", "image/label", "image/filename")
 PREPARE_AGAIN = "prepare the data again with `invoke prepare-data`"
 
 

@@ -7,6 +7,7 @@ what the files add up to to `prepare`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -19,7 +20,8 @@ from typing import Protocol
 
 from chexnet import nih, records
 from chexnet.errors import EXIT_FAILED, UserError, name_some
-from chexnet.labels import encode_findings
+from chexnet.films import render_films
+from chexnet.labels import FINDINGS, encode_findings
 from chexnet.parallel import map_in_order
 from chexnet.pixels import convert_film
 
@@ -204,7 +206,7 @@ def _read_journal(folder: Path) -> dict[str, Written]:
     return done
 
 
-def describe_sides(
+def outcome(
     sides: Mapping[str, Sequence[Plan]], *, written: Mapping[str, Written]
 ) -> dict[str, tuple[list[nih.Film], list[records.Shard]]]:
     """Return the films and record files that each side has in the end."""
@@ -215,3 +217,34 @@ def describe_sides(
         shards = [written[plan.name].shard for plan in plans]
         described[side] = (films, [shard for shard in shards if shard is not None])
     return described
+
+
+def describe_split(
+    folder: Path, side: str, *, films: Sequence[nih.Film], shards: Sequence[records.Shard]
+) -> dict[str, object]:
+    """Write the table of films of one side; return what the description says of that side.
+
+    Args:
+        folder: of the data set.
+        side: ``train``, ``validation`` or ``test``.
+        films: in the order of the record files.
+        shards: the record files.
+    """
+    text = render_films(films).encode()
+    table = records.Table(
+        f"{side}-films.csv", sha256=hashlib.sha256(text).hexdigest(), num_bytes=len(text)
+    )
+    (folder / table.name).write_bytes(text)
+    return {
+        "num_examples": len(films),
+        "positives": {name: sum(name in film.findings for film in films) for name in FINDINGS},
+        "films": asdict(table),
+        "shards": [asdict(shard) for shard in shards],
+    }
+
+
+def write_description(folder: Path, description: Mapping[str, object]) -> None:
+    """Write ``dataset.json``, which makes a folder a data set; the last thing to be done."""
+    partial = folder / f".{records.DESCRIPTION}.partial"
+    partial.write_text(json.dumps(description, indent=1) + "\n")
+    partial.replace(folder / records.DESCRIPTION)

@@ -14,15 +14,16 @@ from pathlib import Path
 from chexnet.errors import UserError, unknown_name
 from chexnet.nih import TEST_LIST, TRAIN_VAL_LIST, Film, load_list
 
-SPLIT_KINDS = ("official", "patient")
+SPLIT_KINDS = ("official", "patient", "lists")
 # The article's records: 8,653 of the 86,524 films of the train_val list.
 VALIDATION_SHARE = 0.1
+LISTED_SIDES = ("train", "validation", "test")
 # The CheXNet paper: 70 % training, 10 % validation, 20 % test.
 PATIENT_SHARES = {"validation": 0.1, "test": 0.2}
 
 
 def split_films(
-    films: Sequence[Film], *, source: Path, kind: str, seed: int = 0
+    films: Sequence[Film], *, source: Path, kind: str, seed: int = 0, lists: Path | None = None
 ) -> dict[str, list[Film]]:
     """Return the films of `train`, `validation` and `test`, in the table's order.
 
@@ -30,8 +31,10 @@ def split_films(
         films: the rows of the table.
         source: the NIH folder; its lists are read for ``official``.
         kind: ``official`` takes NIH's lists and carves validation out of
-            train_val by patient; ``patient`` divides the patients 70/10/20.
+            train_val by patient; ``patient`` divides the patients 70/10/20; ``lists``
+            takes the lists of the user.
         seed: which patients go where.
+        lists: a folder with `train.txt`, `validation.txt` and `test.txt`.
 
     Raises:
         UserError: an unknown kind, a list that is missing or does not fit the
@@ -41,6 +44,8 @@ def split_films(
         sides = _official_sides(films, source=source, seed=seed)
     elif kind == "patient":
         sides = _patient_sides(films, seed=seed)
+    elif kind == "lists":
+        sides = _listed_sides(films, lists=lists)
     else:
         raise unknown_name("split", kind, known=SPLIT_KINDS)
     splits = {side: [film for film in films if film.name in names] for side, names in sides.items()}
@@ -86,6 +91,17 @@ def _official_sides(films: Sequence[Film], *, source: Path, seed: int) -> dict[s
             break
         validation.update(names[patient])
     return {"train": train_val - validation, "validation": validation, "test": test}
+
+
+def _listed_sides(films: Sequence[Film], *, lists: Path | None) -> dict[str, set[str]]:
+    if lists is None:
+        raise UserError(
+            "--lists DIR with train.txt, validation.txt and test.txt for --split lists",
+            found="no --lists",
+            fix="one image name a line, as in NIH's lists",
+        )
+    known = {film.name for film in films}
+    return {side: load_list(lists / f"{side}.txt", known=known) for side in LISTED_SIDES}
 
 
 def _patient_sides(films: Sequence[Film], *, seed: int) -> dict[str, set[str]]:

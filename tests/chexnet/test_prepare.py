@@ -103,6 +103,25 @@ def test_patient_split_needs_no_lists(source):
     assert [dataset.splits[side].num_examples for side in records.SPLITS] == [8, 2, 2]
 
 
+def test_the_user_s_lists_divide_the_films(source, tmp_path):
+    with pytest.raises(UserError, match="--lists DIR"):
+        run(source, split="lists")
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    for side, names in {"train": "0.png\n1.png\n4.png", "validation": "2.png", "test": ""}.items():
+        (lists / f"{side}.txt").write_text(names)
+    dataset = run(source, split="lists", lists=lists)
+    assert [dataset.splits[side].num_examples for side in records.SPLITS] == [3, 1, 0]
+    data = json.loads((dataset.root / "dataset.json").read_text())
+    assert set(data["source"]) == {"Data_Entry_2017.csv", "train.txt", "validation.txt", "test.txt"}
+    (lists / "test.txt").write_text("3.png\n")  # of the patient of film 2
+    with pytest.raises(UserError, match="patient 1 in validation"):
+        run(source, split="lists", lists=lists, force=True)
+    (lists / "test.txt").write_text("../3.png\n")
+    with pytest.raises(UserError, match="without a folder"):
+        run(source, split="lists", lists=lists, force=True)
+
+
 def test_same_bytes_whatever_the_workers(tmp_path):
     sample = synthetic.make_sample_data(tmp_path / "s", num_images=60, size_px=48, workers=1)
 
@@ -189,7 +208,7 @@ def test_missing_images_and_unknown_findings_write_nothing(source):
     [
         ({"format": "slow"}, "use one of: encoded, fast"),
         ({"max_bad": -1}, "0 or more"),
-        ({"split": "mine"}, "use one of: official, patient"),
+        ({"split": "mine"}, "use one of: lists, official, patient"),
         ({"size_px": 0}, "8 to 4096 px"),
     ],
 )
