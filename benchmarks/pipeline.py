@@ -1,8 +1,9 @@
-"""Images per second of the input pipelines, with nothing behind them.
+"""Is input the bottleneck? Images/s that this node can feed, and what stops it from more.
 
-Knows how a pipeline's rate is measured: batches are drawn as fast as they come,
-in rounds that alternate between the pipelines, so that another load on the
-machine hits each alike. Leaves the pipelines to `chexnet.pipeline`.
+Knows which rates tell: synthetic (nothing is read), cached (from memory) and cold (from
+storage), on one core and on all; and what they mean for GPUs. Each is measured in a
+process of its own, in rounds that alternate, so that another load on the machine hits
+each alike. Leaves one measurement to `benchmarks.input_rate`.
 
     python -m benchmarks.pipeline --data DIR --output FILE.json
 """
@@ -10,111 +11,183 @@ machine hits each alike. Leaves the pipelines to `chexnet.pipeline`.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
-import time
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.input_rate import SYNTHETIC
 from benchmarks.record import write_record
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy")
+BUSY = 0.9  # of the time a GPU shall compute: input must be that much faster
+SLOWER = 0.8  # a rate below this share of another is told as slower
 
 
-def measure_rates(
-    data: Path, *, names: list[str], batch_size: int, rounds: int, round_s: float
-) -> dict[str, list[float]]:
-    """Return the images/s of each pipeline in each round.
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure.
 
-    Args:
-        data: a prepared data folder; its training side is read as one rank.
-        names: the pipelines.
-        batch_size: images in a batch.
-        rounds: how often each is measured.
-        round_s: length of one measurement, seconds.
+    Attributes:
+        data: a prepared data folder.
+        pipeline: what reads it, or ``synthetic``.
+        cores: the logical CPUs it may use.
+        cold: from storage instead of from memory.
     """
-    from chexnet.pipeline import make_pipeline
+
+    data: Path
+    pipeline: str
+    cores: tuple[int, ...]
+    cold: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return its name in the record, e.g. ``fast, cached, 2 cores``."""
+        cache = "cold" if self.cold else "cached"
+        what = [self.pipeline] if self.pipeline == SYNTHETIC else [self.pipeline, cache]
+        return ", ".join([*what, f"{len(self.cores)} core{'s' * (len(self.cores) > 1)}"])
+
+
+def plan_cases(folders: Sequence[Path], *, cores: Sequence[int]) -> list[Case]:
+    """Return what to measure of some prepared folders, each with every pipeline that reads it."""
+    from chexnet.fitting import FORMATS_READ
     from chexnet.records import load_dataset
 
-    dataset = load_dataset(data)
-    streams = {
-        name: iter(make_pipeline(dataset, split="train", name=name, batch_size=batch_size))
-        for name in names
-    }
-    rates: dict[str, list[float]] = {name: [] for name in names}
-    # The first round fills buffers and starts threads; it does not count.
-    for nth in range(rounds + 1):
-        for name, stream in streams.items():
-            rate = _time_stream(stream, batch_size=batch_size, round_s=round_s)
-            if nth:
-                rates[name].append(rate)
-    return rates
+    every, first = tuple(cores), tuple(cores[:1])
+    cases = [Case(folders[0], SYNTHETIC, every)]
+    for folder in folders:
+        dataset = load_dataset(folder)
+        for name in (n for n, format in FORMATS_READ.items() if format == dataset.format):
+            case = Case(folder, name, every)
+            cases += [case, replace(case, cold=True)]
+            cases += [replace(case, cores=first)] if len(every) > 1 else []
+    return cases
 
 
-def _time_stream(stream: Iterator[object], *, batch_size: int, round_s: float) -> float:
-    # Batches that the stream prepared while the other one was measured come at
-    # once; they are thrown away first.
-    _draw(stream, seconds=round_s / 4)
-    num_batches, elapsed_s = _draw(stream, seconds=round_s)
-    return num_batches * batch_size / elapsed_s
+def measure_cases(
+    cases: Sequence[Case], *, rounds: int, seconds: float, batch_size: int, crop: int
+) -> dict[str, list[dict[str, float]]]:
+    """Return every round of every case: images, seconds and peak memory in MB."""
+    found: dict[str, list[dict[str, float]]] = {case.name: [] for case in cases}
+    for nth in range(rounds):
+        for case in cases:
+            command = [
+                sys.executable, "-m", "benchmarks.input_rate", "--data", str(case.data),
+                "--pipeline", case.pipeline, "--seconds", str(seconds),
+                "--batch-size", str(batch_size), "--crop", str(crop),
+                "--cores", ",".join(map(str, case.cores)), *(["--cold"] if case.cold else []),
+            ]  # fmt: skip
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})  # fmt: skip
+            one = json.loads(done.stdout)
+            found[case.name].append(one)
+            rate = one["images"] / one["seconds"]
+            print(f"round {nth + 1}/{rounds}  {case.name}: {rate:,.0f} images/s",
+                  file=sys.stderr, flush=True)  # fmt: skip
+    return found
 
 
-def _draw(stream: Iterator[object], *, seconds: float) -> tuple[int, float]:
-    started = now = time.perf_counter()
-    num_batches = 0
-    while now - started < seconds:
-        next(stream)
-        num_batches += 1
-        now = time.perf_counter()
-    return num_batches, now - started
-
-
-def describe_rates(rates: dict[str, list[float]]) -> list[dict[str, object]]:
+def describe_rates(
+    cases: Sequence[Case], *, found: Mapping[str, Sequence[Mapping[str, float]]]
+) -> list[dict[str, object]]:
     """Return the results of a record: the median, with the slowest and fastest round."""
-    return [
-        {
-            "name": name,
-            "value": round(statistics.median(values), 1),
+    results = []
+    for case in cases:
+        rates = [one["images"] / one["seconds"] for one in found[case.name]]
+        results.append({
+            "name": case.name,
+            "value": round(statistics.median(rates), 1),
             "unit": "images/s",
-            "slowest": round(min(values), 1),
-            "fastest": round(max(values), 1),
-            "rounds": len(values),
-        }
-        for name, values in rates.items()
-    ]
+            "slowest": round(min(rates), 1),
+            "fastest": round(max(rates), 1),
+            "rounds": len(rates),
+            "pipeline": case.pipeline,
+            "cores": len(case.cores),
+            "cold": case.cold,
+            "peak_mb": round(max(one["peak_mb"] for one in found[case.name])),
+        })  # fmt: skip
+    return results
+
+
+def advise(results: Sequence[Mapping[str, object]], *, gpu_rate: float) -> list[str]:
+    """Return what the rates mean, as lines to read.
+
+    Args:
+        results: what `describe_rates` returned.
+        gpu_rate: images/s that one GPU computes.
+    """
+    rates = {(r["pipeline"], r["cores"], r["cold"]): float(r["value"]) for r in results}
+    most_cores = max(int(r["cores"]) for r in results)
+    need = gpu_rate / BUSY
+    lines = []
+    for pipeline in dict.fromkeys(str(r["pipeline"]) for r in results):
+        if pipeline == SYNTHETIC:
+            continue
+        cached, cold = (rates[pipeline, most_cores, c] for c in (False, True))
+        one = rates.get((pipeline, 1, False), cached)
+        gpus = min(cached, cold) / need
+        lines.append(
+            f"{pipeline}: feeds {gpus:.1f} GPUs of {gpu_rate:,.0f} images/s each "
+            f"({need:,.0f} needed for {BUSY:.0%} busy), {need / one:.2f} cores a GPU; "
+            f"next limit: {_limit(pipeline, cached=cached, cold=cold, one=one, cores=most_cores)}"
+        )
+    return lines
+
+
+def _limit(pipeline: str, *, cached: float, cold: float, one: float, cores: int) -> str:
+    if cold < SLOWER * cached:
+        return "storage (cold is slower than cached): put the data on local disks or in memory"
+    if pipeline != "fast":
+        return "decoding: prepare the data with --format fast"
+    if cores > 1 and cached < SLOWER * cores * one:
+        return "memory and the interpreter's lock: more cores a rank bring little"
+    return "copying: more cores bring more"
 
 
 def main() -> None:
-    """Measure every pipeline on one rank and write the record."""
-    from chexnet.pipeline import PIPELINES
-
+    """Measure every pipeline that reads the data, write the record and say what it means."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline")
-    parser.add_argument("--data", type=Path, required=True, help="a prepared data folder")
-    parser.add_argument("--output", type=Path, required=True, help="the record, a JSON file")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--round-s", type=float, default=4.0)
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add(
+        "--data",
+        type=Path,
+        action="append",
+        required=True,
+        help="a prepared data folder; again for another format",
+    )
+    add("--output", type=Path, required=True, help="the record, a JSON file")
+    add("--batch-size", type=int, default=32)
+    add("--crop", type=int, default=0, help="px cut out of each film; 0 for all of it")
+    add("--rounds", type=int, default=3)
+    add("--seconds", type=float, default=4.0, help="of one measurement")
+    add("--gpu-rate", type=float, default=700.0, help="images/s that one of your GPUs computes")
     options = parser.parse_args()
-    rates = measure_rates(
-        options.data,
-        names=list(PIPELINES),
-        batch_size=options.batch_size,
-        rounds=options.rounds,
-        round_s=options.round_s,
-    )
-    results = describe_rates(rates)
-    command = ["python", "-m", "benchmarks.pipeline", "--data", options.data.name]
+    cases = plan_cases(options.data, cores=sorted(os.sched_getaffinity(0)))
+    found = measure_cases(cases, rounds=options.rounds, seconds=options.seconds,
+                          batch_size=options.batch_size, crop=options.crop)  # fmt: skip
+    results = describe_rates(cases, found=found)
+    command = ["python", "-m", "benchmarks.pipeline"]
+    command += [word for folder in options.data for word in ("--data", folder.name)]
     command += ["--output", options.output.name, "--batch-size", str(options.batch_size)]
-    command += ["--rounds", str(options.rounds), "--round-s", str(options.round_s)]
-    median = {result["name"]: result["value"] for result in results}
-    write_record(
-        options.output,
-        command=command,
-        packages=PACKAGES,
-        results=results,
-        ratios={"new/old": round(median["new"] / median["old"], 3)},
+    command += ["--crop", str(options.crop), "--rounds", str(options.rounds)]
+    command += ["--seconds", str(options.seconds)]
+    values = {str(r["name"]): float(r["value"]) for r in results}
+    ends = {name: value for name, value in values.items() if "cached" in name}
+    base = next((value for name, value in ends.items() if name.startswith("new")), None)
+    ratios = (
+        {f"{name} / new": round(value / base, 3) for name, value in ends.items()} if base else {}
     )
+    write_record(options.output, command=command, packages=PACKAGES, results=results, ratios=ratios)
     for result in results:
-        print(f"{result['name']}: {result['value']} {result['unit']}")
+        print(f"{result['name']:<24} {result['value']:>10,.0f} images/s  {result['peak_mb']:>5} MB")
+    for line in advise(results, gpu_rate=options.gpu_rate):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 import benchmarks
-from benchmarks import pipeline, record
+from benchmarks import input_rate, pipeline, record
 from chexnet.prepare import prepare_data
 from chexnet.synthetic import make_sample_data
 
@@ -14,33 +14,77 @@ FOLDER = Path(benchmarks.__file__).parent
 SCHEMA = json.loads((FOLDER / "record.schema.json").read_text())
 
 
-def test_rates_are_images_per_second():
-    batches = iter(range(10**9))
-    rate = pipeline._time_stream(batches, batch_size=32, round_s=0.02)
-    drawn = next(batches)
-    # A quarter of the time is spent on throwing away, so at most all of the
-    # batches and at least one were counted, over no less than 0.02 s.
-    assert 32 < rate <= 32 * drawn / 0.02
+def test_a_rate_counts_whole_batches_for_the_time_it_took():
+    found = input_rate.measure(iter(range(10**9)), batch_size=32, seconds=0.02, most=0)
+    assert found["seconds"] >= 0.02
+    assert found["images"] % 32 == 0
+    few = input_rate.measure(iter(range(10**9)), batch_size=32, seconds=60, most=100)
+    assert few["images"] == 128
+
+
+CASES = [
+    pipeline.Case(Path("d"), "synthetic", (0, 1)),
+    pipeline.Case(Path("d"), "new", (0, 1)),
+    pipeline.Case(Path("d"), "new", (0, 1), cold=True),
+    pipeline.Case(Path("d"), "new", (0,)),
+]
+
+
+def round_of(images, peak=100.0):
+    return {"images": images, "seconds": 2.0, "peak_mb": peak}
 
 
 def test_results_are_medians():
-    (result,) = pipeline.describe_rates({"old": [1.0, 9.0, 2.0]})
-    assert (result["value"], result["slowest"], result["fastest"]) == (2.0, 1.0, 9.0)
+    found = {case.name: [round_of(20), round_of(2, 300.0), round_of(4)] for case in CASES}
+    first, *_ = pipeline.describe_rates(CASES, found=found)
+    assert (first["value"], first["slowest"], first["fastest"]) == (2.0, 1.0, 10.0)
+    assert (first["name"], first["peak_mb"]) == ("synthetic, 2 cores", 300)
 
 
-def test_a_record_of_a_real_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("cold", "words"), [(100.0, "next limit: storage"), (190.0, "next limit: decoding")]
+)
+def test_advice_follows_from_the_rates(cold, words):
+    rates = dict(zip([case.name for case in CASES], (9000, 200.0, cold, 125.0), strict=True))
+    found = {
+        name: [{"images": rate, "seconds": 1.0, "peak_mb": 1.0}] for name, rate in rates.items()
+    }
+    [line] = pipeline.advise(pipeline.describe_rates(CASES, found=found), gpu_rate=90.0)
+    # A GPU of 90 images/s that is busy 0.9 of the time needs 100.
+    assert f"feeds {cold / 100:.1f} GPUs of 90 images/s" in line
+    assert "0.80 cores a GPU" in line
+    assert words in line
+
+
+def test_a_record_of_a_real_run(tmp_path, monkeypatch, capsys):
     sample = make_sample_data(tmp_path / "s", num_images=40, size_px=32, workers=1)
-    prepare_data(sample, output=tmp_path / "d", size_px=32, workers=1)
+    argv = ["x"]
+    for format in ("encoded", "fast"):
+        prepare_data(sample, output=tmp_path / format, size_px=32, workers=1, format=format)
+        argv += ["--data", str(tmp_path / format)]
     output = tmp_path / "deep" / "r.json"
-    argv = ["x", "--data", str(tmp_path / "d"), "--output", str(output), "--batch-size", "4"]
-    monkeypatch.setattr(sys, "argv", [*argv, "--rounds", "1", "--round-s", "0.1"])
+    argv += ["--output", str(output), "--batch-size", "4", "--rounds", "1", "--seconds", "0.1"]
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(pipeline.os, "sched_getaffinity", lambda pid: {0})
     pipeline.main()
     data = json.loads(output.read_text())
     jsonschema.validate(data, SCHEMA)
     values = {result["name"]: result["value"] for result in data["results"]}
-    assert set(values) == {"old", "new"}
-    assert data["ratios"]["new/old"] == pytest.approx(values["new"] / values["old"], abs=0.001)
+    assert set(values) == {"synthetic, 1 core"} | {
+        f"{name}, {cache}, 1 core"
+        for name in ("old", "new", "fast")
+        for cache in ("cached", "cold")
+    }
+    ratio = values["fast, cached, 1 core"] / values["new, cached, 1 core"]
+    assert data["ratios"]["fast, cached, 1 core / new"] == pytest.approx(ratio, rel=0.01)
     assert [path.name for path in output.parent.iterdir()] == ["r.json"]
+    assert "fast: feeds" in capsys.readouterr().out
+
+
+def test_a_forgotten_file_is_still_the_same(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(range(256)) * 1000)
+    input_rate.drop_from_cache(tmp_path)
+    assert (tmp_path / "a").read_bytes() == bytes(range(256)) * 1000
 
 
 def test_versions_leave_out_what_is_not_installed():
