@@ -46,6 +46,7 @@ from chexnet.step import Measured, Meter, Trainer
 
 MOST_STEPS_A_WINDOW = 50
 WINDOWS_AN_EPOCH = 4
+MOST_INPUT_WAIT = 0.05  # of the time; more is told, with advice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,6 +343,26 @@ def _finish_epoch(
     job.reporter.say(
         f"epoch {epoch}/{job.config.epochs}  loss {measured.loss:.4f}  "
         f"validation AUROC {shown}  {measured.images_per_s:.1f} images/s  {seconds:.0f} s"
+    )
+    if measured.input_wait_fraction > MOST_INPUT_WAIT:
+        job.reporter.say(advise_on_wait(measured.input_wait_fraction, job.config.pipeline))
+
+
+def advise_on_wait(fraction: float, pipeline: str) -> str:
+    """Return what to do about steps that wait for films.
+
+    Args:
+        fraction: of the time that was spent waiting, 0 to 1.
+        pipeline: which one feeds the steps.
+    """
+    remedy = {
+        "old": "use pipeline=new, or better prepare the data with --format fast",
+        "new": "prepare the data with --format fast, which needs no decoding",
+        "fast": "give each rank more cores, or put the data on local disks",
+    }[pipeline]
+    return (
+        f"input: steps waited {fraction:.0%} of the time for films; {remedy}; "
+        "invoke bench-pipeline tells what this machine can feed"
     )
 
 

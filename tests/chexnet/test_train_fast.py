@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from chexnet.fitting import PIPELINES
+from chexnet.train import MOST_INPUT_WAIT, advise_on_wait
+
 EXACT = ["preset=demo", "model=tiny", "device=cpu", "precision=float64", "epochs=2",
          "batch_statistics=global", "scale_learning_rate=none", "crop_size=28"]  # fmt: skip
 
@@ -37,3 +40,11 @@ def test_evaluation_looks_at_the_middle_that_was_trained_for(chexnet, fast_data,
     done = chexnet("evaluate", "--run", run)
     assert done.code == 0, done.err
     assert json.loads((run / "evaluation.json").read_text())["num_examples"] > 0
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_every_pipeline_has_its_advice(pipeline):
+    assert MOST_INPUT_WAIT == 0.05
+    text = advise_on_wait(0.234, pipeline)
+    assert text.startswith("input: steps waited 23% of the time for films; ")
+    assert ("--format fast" in text) == (pipeline != "fast")
