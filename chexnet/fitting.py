@@ -9,6 +9,8 @@ from __future__ import annotations
 from chexnet.errors import UserError, unknown_name
 from chexnet.records import Dataset
 
+MOST_INPUT_WAIT = 0.05  # of the time; more is told, with advice
+
 # The best pipeline for a format comes last.
 FORMATS_READ: dict[str, str] = {"old": "encoded", "new": "encoded", "fast": "fast"}
 PIPELINES: tuple[str, ...] = tuple(FORMATS_READ)
@@ -50,3 +52,21 @@ def check_crop(crop_px: int, *, dataset: Dataset) -> int:
             fix="lower crop_size, or prepare the data with a larger --size",
         )
     return crop_px or dataset.image_size
+
+
+def advise_on_wait(fraction: float, pipeline: str) -> str:
+    """Return what to do about steps that wait for films.
+
+    Args:
+        fraction: of the time that was spent waiting, 0 to 1.
+        pipeline: which one feeds the steps.
+    """
+    remedy = {
+        "old": "use pipeline=new, or better prepare the data with --format fast",
+        "new": "prepare the data with --format fast, which needs no decoding",
+        "fast": "give each rank more cores, or put the data on local disks",
+    }[pipeline]
+    return (
+        f"input: steps waited {fraction:.0%} of the time for films; {remedy}; "
+        "invoke bench-pipeline tells what this machine can feed"
+    )

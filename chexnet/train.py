@@ -33,6 +33,7 @@ from chexnet.config import TrainConfig
 from chexnet.distributed import Ranks
 from chexnet.errors import EXIT_FAILED, UserError
 from chexnet.evaluate import Predict, make_predict, score_split
+from chexnet.fitting import MOST_INPUT_WAIT, advise_on_wait
 from chexnet.labels import FINDINGS
 from chexnet.metrics import Scores
 from chexnet.model import NORMALISATION, build_model
@@ -46,7 +47,6 @@ from chexnet.step import Measured, Meter, Trainer
 
 MOST_STEPS_A_WINDOW = 50
 WINDOWS_AN_EPOCH = 4
-MOST_INPUT_WAIT = 0.05  # of the time; more is told, with advice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -346,24 +346,6 @@ def _finish_epoch(
     )
     if measured.input_wait_fraction > MOST_INPUT_WAIT:
         job.reporter.say(advise_on_wait(measured.input_wait_fraction, job.config.pipeline))
-
-
-def advise_on_wait(fraction: float, pipeline: str) -> str:
-    """Return what to do about steps that wait for films.
-
-    Args:
-        fraction: of the time that was spent waiting, 0 to 1.
-        pipeline: which one feeds the steps.
-    """
-    remedy = {
-        "old": "use pipeline=new, or better prepare the data with --format fast",
-        "new": "prepare the data with --format fast, which needs no decoding",
-        "fast": "give each rank more cores, or put the data on local disks",
-    }[pipeline]
-    return (
-        f"input: steps waited {fraction:.0%} of the time for films; {remedy}; "
-        "invoke bench-pipeline tells what this machine can feed"
-    )
 
 
 def _describe(job: Job, *, epoch: int, auroc: float | None) -> Description:
