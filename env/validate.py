@@ -14,7 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from env.checks.evidence import Evidence
-from env.checks.registry import LAUNCHED, STATIC, Check, find_check, known_checks, run_check
+from env.checks.registry import (
+    LAUNCHED,
+    STATIC,
+    Check,
+    find_check,
+    known_checks,
+    run_all,
+    run_check,
+)
 from env.errors import UserError
 from env.facts import CannotTellError, Fact, Facts
 from env.lock import Lock, load_lock, lock_path
@@ -24,7 +32,7 @@ from env.probes.host import parse_os_release, probe_host
 from env.probes.mpi import probe_mpi
 from env.probes.packages import probe_packages
 from env.report import Report
-from env.result import Finding, Status, exit_code
+from env.result import Finding, Result, Status, exit_code
 from env.stack import load_stacks
 
 IMAGE_LOCK = Path("opt/chexnet/stack.lock.json")
@@ -37,6 +45,9 @@ _PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
     "gpu": lambda root, environ: probe_gpu(root, environ=environ),
     "frameworks": lambda root, environ: probe_frameworks(environ=environ),
 }
+
+# Probes of what an image brings; a bare node is judged without them.
+_INSTALLED = ("packages", "mpi", "frameworks")
 
 
 def collect_static(
@@ -67,6 +78,7 @@ def select_checks(
     skip: Iterable[str] = (),
     launched: bool = False,
     later: bool = False,
+    node: bool = False,
 ) -> tuple[list[Check], list[Check]]:
     """Return the checks to run and those the user skips, in the order of the registry.
 
@@ -75,6 +87,7 @@ def select_checks(
         skip: ids to leave out; the report names them.
         launched: whether ranks have reported or should have.
         later: whether ranks will report: checks of the launched phase are then left for it.
+        node: keep the checks of the bare node alone, which read nothing that is installed.
 
     Raises:
         UserError: an unknown id, or a check of the launched phase without ranks.
@@ -89,9 +102,15 @@ def select_checks(
             expected = f"records of ranks, which {name} judges"
             raise UserError(expected, found="no --records DIR", fix=fix)
     wanted = [
-        c for c in known_checks().values() if c.phase in phases and (not only or c.id in only)
+        c
+        for c in known_checks().values()
+        if c.phase in phases and (not only or c.id in only) and not (node and _reads_installed(c))
     ]
     return [c for c in wanted if c.id not in skip], [c for c in wanted if c.id in skip]
+
+
+def _reads_installed(one: Check) -> bool:
+    return any(key.split(".")[0] in _INSTALLED for key in one.reads)
 
 
 def judge(
@@ -99,6 +118,7 @@ def judge(
     *,
     checks: Iterable[Check],
     skipped: Iterable[Check] = (),
+    silenced: Mapping[str, str] | None = None,
     fail_fast: bool = False,
     now: datetime | None = None,
 ) -> Report:
@@ -108,6 +128,8 @@ def judge(
         evidence: what was observed.
         checks: those to run, in this order.
         skipped: those the user left out, which the report names as SKIP.
+        silenced: the reason by id of each check whose bad verdict is known and accepted:
+            it is told as INFO and stops nothing.
         fail_fast: stop after the first FAIL.
         now: when the judging began; this moment if None.
     """
@@ -115,8 +137,9 @@ def judge(
     started = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
     results = []
     for one in checks:
-        results.append(run_check(one, evidence))
-        if fail_fast and results[-1].status is Status.FAIL:
+        mine = [_silence(result, silenced or {}) for result in run_all(one, evidence)]
+        results += mine
+        if fail_fast and any(result.status is Status.FAIL for result in mine):
             break
     code = exit_code(results, required=[one.id for one in checks if one.required])
     results += [run_check(_left_out(one), evidence) for one in skipped]
@@ -177,6 +200,14 @@ def device_of(lock: Lock | None) -> str | None:
 def _left_out(one: Check) -> Check:
     left_out = Finding(Status.SKIP, one.title, "left out with --skip")
     return replace(one, judge=lambda evidence: left_out)
+
+
+def _silence(result: Result, silenced: Mapping[str, str]) -> Result:
+    bad = result.status in (Status.FAIL, Status.UNKNOWN, Status.WARN)
+    if not bad or result.id not in silenced:
+        return result
+    found = f"{result.status}, silenced ({silenced[result.id]}): {result.found}"
+    return replace(result, status=Status.INFO, found=found, fix="")
 
 
 def count_ranks(ranks: Mapping[int, Facts]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from env.binding import BindingPlan, RankBinding
 from env.facts import CannotTellError, Facts
 from env.lock import Lock
+from env.site import Site
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Evidence:
         plan: where each rank should run, None where nobody made one.
         device: what the user asked to train on: ``auto``, ``cpu`` or ``gpu``.
         stack_device: what the stack was made for: ``cpu`` or ``gpu``; None if unknown.
+        site: what the site expects of its nodes, None where it said nothing.
     """
 
     facts: Facts
@@ -32,6 +34,7 @@ class Evidence:
     plan: BindingPlan | None = None
     device: str = "auto"
     stack_device: str | None = "cpu"
+    site: Site | None = None
 
     @property
     def wants_gpu(self) -> bool:
