@@ -71,7 +71,7 @@ def test_a_plan_survives_its_file(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "[]", json.dumps({"schema_version": 2, "ranks": []}), '{"schema_version": 1}'],
+    ["", "{}", "[]", json.dumps({"schema_version": 1, "ranks": []}), '{"schema_version": 2}'],
 )
 def test_a_bad_plan_file_is_named(tmp_path, text):
     path = tmp_path / "plan.json"
