@@ -39,5 +39,5 @@ def check_expectations(evidence: Evidence) -> Finding:
     if wrong:
         return Finding(Status.FAIL, expected, "; ".join([*wrong, *unread]))
     if unread:
-        return Finding(Status.UNKNOWN, expected, "; ".join(unread))
+        raise CannotTellError("; ".join(unread))
     return Finding(Status.PASS, expected, "all of them")
