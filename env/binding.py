@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from env.cpulist import render_cpu_list
 from env.dealing import Seat, deal_cores
 from env.errors import UserError
 from env.topology import Core, Gpu, HostTopology
 
 SCHEMA_VERSION = 2
 
-# How a launcher has to be told. SLOT: `--map-by slot:PE=k` gives exactly this plan. EXPLICIT:
-# the cores of each rank must be named (rankfile, CPU list). NONE: nothing is bound.
-SLOT, EXPLICIT, NONE = "slot", "explicit", "none"
+# How a launcher has to be told. SLOT: `--map-by slot:PE=k` gives exactly this plan. CORES: the
+# cores of each rank must be named. THREADS: its hardware threads must be named, since the job
+# may use a part of some core only. NONE: nothing is bound.
+SLOT, CORES, THREADS, NONE = "slot", "cores", "threads", "none"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class RankBinding:
         memory_node: the node all its cores belong to, None where they belong to several or
             the kernel shows none.
         note: why its cores are not near its GPU; empty where they are.
+        slots: its cores once more, as a launcher counts them: their places among the host's
+            cores that the control group allows, from 0; where the plan's mapping is
+            ``THREADS`` those of its logical CPUs. Open MPI 5 takes no other numbers.
     """
 
     rank: int
@@ -51,6 +56,7 @@ class RankBinding:
     gpu_uuid: str | None = None
     memory_node: int | None = None
     note: str = ""
+    slots: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ class BindingPlan:
     Attributes:
         ranks: one binding for each rank.
         cores_per_rank: physical cores each rank is bound to; 0 where nothing is bound.
-        mapping: how a launcher has to be told: ``SLOT``, ``EXPLICIT`` or ``NONE``.
+        mapping: how a launcher has to be told: ``SLOT``, ``CORES``, ``THREADS``
+            or ``NONE``.
     """
 
     ranks: tuple[RankBinding, ...]
@@ -104,20 +111,20 @@ def plan_job(
     with_gpus = use_gpus and any(share.topology.gpus for share in hosts)
     for share in hosts:
         _refuse_impossible(share, with_gpus=with_gpus, share_cores=share_cores)
-    seats = [] if share_cores else _deal_alike(hosts, with_gpus=with_gpus)
+    seats = [(Seat(()),) * share.ranks for share in hosts]
+    if not share_cores:
+        seats = _deal_alike(hosts, with_gpus=with_gpus)
+    parts = any(_in_parts(share.topology) for share in hosts)
     bindings: list[RankBinding] = []
-    for n, share in enumerate(hosts):
-        taken = seats[n] if seats else (Seat(()),) * share.ranks
-        bindings += _bind(share, taken, first=len(bindings), with_gpus=with_gpus)
-    if not seats:
-        return BindingPlan(tuple(bindings), cores_per_rank=0, mapping=NONE)
-    width = len(seats[0][0].cores)
+    for share, taken in zip(hosts, seats, strict=True):
+        bindings += _bind(share, taken, first=len(bindings), with_gpus=with_gpus, parts=parts)
+    width = len(seats[0][0].cores) if seats else 0
     in_a_row = all(
-        tuple(core for seat in taken for core in seat.cores)
-        == share.topology.dealt[: share.ranks * width]
-        for share, taken in zip(hosts, seats, strict=True)
+        binding.slots == tuple(range(binding.local_rank * width, (binding.local_rank + 1) * width))
+        for binding in bindings
     )
-    return BindingPlan(tuple(bindings), width, mapping=SLOT if in_a_row else EXPLICIT)
+    mapping = THREADS if parts else SLOT if in_a_row else CORES
+    return BindingPlan(tuple(bindings), width, mapping=mapping if width else NONE)
 
 
 def plan_local(
@@ -174,37 +181,55 @@ def _deal_alike(hosts: Sequence[HostShare], *, with_gpus: bool) -> list[tuple[Se
 
 
 def _bind(
-    share: HostShare, seats: Sequence[Seat], *, first: int, with_gpus: bool
+    share: HostShare, seats: Sequence[Seat], *, first: int, with_gpus: bool, parts: bool
 ) -> list[RankBinding]:
     topology, bindings = share.topology, []
+    slots = _slots(topology, parts=parts)
     for local, seat in enumerate(seats):
         nodes = {core.node for core in seat.cores}
+        cpus = tuple(sorted(cpu for core in seat.cores for cpu in core.cpus))
         gpu = topology.gpus[local] if with_gpus else None
         binding = RankBinding(
             rank=first + local,
             local_rank=local,
             host=topology.host,
-            cores=tuple(sorted(cpu for core in seat.cores for cpu in core.cpus)),
+            cores=cpus,
             gpu=local if gpu else None,
             threads=len(seat.cores) or max(1, len(topology.usable) // share.ranks),
             gpu_pci=gpu.pci if gpu else None,
             gpu_uuid=gpu.uuid if gpu else None,
             memory_node=nodes.pop() if len(nodes) == 1 else None,
             note=seat.note,
+            slots=tuple(sorted({slots[cpu] for cpu in cpus if cpu in slots})),
         )
         bindings.append(binding)
     return bindings
 
 
-def render_rankfile(plan: BindingPlan) -> str:
-    """Return an Open MPI rankfile that names every rank's host and logical CPUs.
+def _slots(topology: HostTopology, *, parts: bool) -> dict[int, int]:
+    """Return each logical CPU's place in a launcher's count of cores, or of CPUs for parts."""
+    units = [(cpu,) for core in topology.dealt for cpu in core.cpus] if parts else [
+        core.cpus for core in topology.dealt
+    ]  # fmt: skip
+    return {cpu: n for n, unit in enumerate(units) for cpu in unit}
 
-    The numbers are the kernel's own, not the launcher's count of cores.
+
+def _in_parts(topology: HostTopology) -> bool:
+    """Return whether this job may use a part of some core only."""
+    whole = {core.cpus for core in topology.cores}
+    return any(core.cpus not in whole for core in (*topology.usable, *topology.dealt))
+
+
+def render_rankfile(plan: BindingPlan) -> str:
+    """Return an Open MPI rankfile that names every rank's host and cores.
+
+    The numbers are a launcher's count (``RankBinding.slots``), which Open MPI 4 and 5 both
+    read by default. A plan mapped by ``THREADS`` needs ``--use-hwthread-cpus`` beside it.
     """
     lines = (
-        f"rank {rank.rank}={rank.host} slot={','.join(map(str, rank.cores))}"
+        f"rank {rank.rank}={rank.host} slot={render_cpu_list(rank.slots)}"
         for rank in plan.ranks
-        if rank.cores
+        if rank.slots
     )
     return "".join(f"{line}\n" for line in lines)
 
@@ -226,7 +251,8 @@ def load_plan(path: Path) -> BindingPlan:
         if data["schema_version"] != SCHEMA_VERSION:
             raise UserError(f"a plan of schema_version {SCHEMA_VERSION}", found=str(path), fix=fix)
         ranks = tuple(
-            RankBinding(**{**rank, "cores": tuple(rank["cores"])}) for rank in data["ranks"]
+            RankBinding(**{**rank, "cores": tuple(rank["cores"]), "slots": tuple(rank["slots"])})
+            for rank in data["ranks"]
         )
         return BindingPlan(ranks, data["cores_per_rank"], mapping=data["mapping"])
     except OSError as error:
