@@ -6,9 +6,12 @@ thing from Debian's archive. Leaves building on it to ``containers.build``.
 
 from __future__ import annotations
 
+import json
 import platform
+import re
 import shutil
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +23,13 @@ from env.lock import Lock
 
 CHOICES = ("auto", "registry", "local")
 PROBE_TIMEOUT_S = 5.0
+# An index of several machines' images comes first, as what a tag names.
+_MANIFEST_TYPES = ", ".join((
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,3 +128,36 @@ def registry_answers(image: str, *, timeout_s: float = PROBE_TIMEOUT_S) -> bool:
         return error.code == 401
     except (OSError, ValueError):
         return False
+
+
+def find_digest(image: str, *, timeout_s: float = PROBE_TIMEOUT_S) -> str | None:
+    """Return an image's digest (``sha256:…``) as its registry tells it, None without an answer.
+
+    A registry that wants everybody to hold a token says where one is to be had; see the
+    distribution project's specification of token authentication.
+    """
+    name, _, tag = image.rpartition(":")
+    host = registry_host(image)
+    # "debian:x" is short for a name on the default registry.
+    path = name.partition("/")[2] if "/" in name else f"library/{name}"
+    url = f"https://{host}/v2/{path}/manifests/{tag}"
+    try:
+        try:
+            return _head_digest(url, timeout_s=timeout_s)
+        except urllib.error.HTTPError as error:
+            if error.code != 401:
+                return None
+            asked = dict(re.findall(r'(\w+)="([^"]*)"', error.headers["WWW-Authenticate"] or ""))
+            query = urllib.parse.urlencode({k: v for k, v in asked.items() if k != "realm"})
+            with urllib.request.urlopen(f"{asked['realm']}?{query}", timeout=timeout_s) as answer:
+                token = json.load(answer)["token"]
+            return _head_digest(url, timeout_s=timeout_s, token=token)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _head_digest(url: str, *, timeout_s: float, token: str = "") -> str | None:
+    headers = {"Accept": _MANIFEST_TYPES} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(url, headers=headers, method="HEAD")
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        return answer.headers["Docker-Content-Digest"]

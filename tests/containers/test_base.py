@@ -6,7 +6,13 @@ import threading
 import pytest
 
 from containers import base
-from containers.base import LocalBase, choose_base, registry_answers, registry_host
+from containers.base import (
+    LocalBase,
+    choose_base,
+    find_digest,
+    registry_answers,
+    registry_host,
+)
 from env.errors import UserError
 from env.lock import load_lock, lock_path
 
@@ -103,3 +109,59 @@ def test_a_base_is_known_by_release_machine_and_month(tmp_path, monkeypatch):
     monkeypatch.setattr(base.platform, "machine", lambda: "riscv64")
     assert LocalBase("trixie", tmp_path).tar != here
     assert LocalBase("bookworm", tmp_path).tar != LocalBase("trixie", tmp_path).tar
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Serve one image's manifest to who holds a token, and the token; over plain HTTP."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        wants_token = True
+
+        def do_HEAD(self):
+            held = self.headers["Authorization"] == "Bearer t0ken"
+            if "/manifests/12" not in self.path:
+                self.send_response(404)
+            elif self.wants_token and not held:
+                self.send_response(401)
+                realm = f"http://127.0.0.1:{self.server.server_port}/token"
+                challenge = f'Bearer realm="{realm}",service="s",scope="repository:a/b:pull"'
+                self.send_header("WWW-Authenticate", challenge)
+            else:
+                self.send_response(200)
+                self.send_header("Docker-Content-Digest", "sha256:" + "c" * 64)
+            self.end_headers()
+
+        def do_GET(self):
+            good = self.path == "/token?service=s&scope=repository%3Aa%2Fb%3Apull"
+            self.send_response(200 if good else 400)
+            self.end_headers()
+            self.wfile.write(b'{"token": "t0ken"}')
+
+        def log_message(self, *_args):
+            pass
+
+    service = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    request = base.urllib.request.Request
+
+    def plain(url, *data, **options):
+        return request(url.replace("https://", "http://"), *data, **options)
+
+    monkeypatch.setattr(base.urllib.request, "Request", plain)
+    yield Handler, f"127.0.0.1:{service.server_port}"
+    service.shutdown()
+    service.server_close()
+
+
+@pytest.mark.parametrize("wants_token", [True, False])
+def test_the_digest_of_an_image_is_what_its_registry_says(registry, wants_token):
+    handler, host = registry
+    handler.wants_token = wants_token
+    assert find_digest(f"{host}/a/b:12") == "sha256:" + "c" * 64
+
+
+def test_without_an_answer_there_is_no_digest(registry):
+    _, host = registry
+    assert find_digest(f"{host}/a/b:13") is None
+    assert find_digest("localhost:1/a/b:12", timeout_s=1) is None
