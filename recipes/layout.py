@@ -12,6 +12,8 @@ HOME = "/opt/chexnet"
 VENV = f"{HOME}/venv"
 PROJECT = f"{HOME}/project"
 LOCK = f"{HOME}/stack.lock.json"
+SBOM = f"{HOME}/sbom.cdx.json"
+"""The image's bill of materials."""
 BUILD = f"{HOME}/build"
 """The first stage's working folder; nothing of it reaches the second."""
 
