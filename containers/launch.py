@@ -18,9 +18,9 @@ from pathlib import Path
 from types import FrameType
 
 from containers.runtime import exec_command
-from env.binding import BindingPlan, plan_local
+from env.binding import CORES, THREADS, BindingPlan, HostShare, plan_job
 from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
-from env.probes.topology import probe_cores, probe_cpuset
+from env.probes.topology import probe_topology
 from env.stack import PROJECT
 
 STOP_TIMEOUT_S = 5
@@ -62,21 +62,28 @@ class Site:
         return exec_command(self.image, command, binds=[(bind, None) for bind in self.binds])
 
 
-def plan_ranks(ranks: int, *, oversubscribe: bool = False) -> BindingPlan:
+def plan_ranks(ranks: int, *, oversubscribe: bool = False, device: str = "auto") -> BindingPlan:
     """Return the plan for this machine.
 
+    Args:
+        ranks: processes on this machine.
+        oversubscribe: bind nothing, so that there may be more ranks than cores.
+        device: ``"gpu"`` gives each rank a GPU and cores near it, ``"cpu"`` none; ``"auto"``
+            does so where there are as many GPUs as ranks: no harm to ranks that compute on
+            the CPU.
+
     Raises:
-        UserError: there are more ranks than cores and ``oversubscribe`` is off.
+        UserError: there are more ranks than cores and ``oversubscribe`` is off, or more
+            ranks than GPUs.
     """
-    cores = probe_cores()
-    if ranks > len(cores) and not oversubscribe:
-        plan_local(ranks, host=os.uname().nodename, cores=cores)  # says what is wrong
-    # Open MPI binds within the control group's CPUs whatever the mask around it: where a
-    # mask is narrower, binding would lead out of it. The ranks then keep that mask.
-    narrowed = {cpu for core in cores for cpu in core} != set(probe_cpuset())
-    return plan_local(
-        ranks, host=os.uname().nodename, cores=cores, share_cores=oversubscribe or narrowed
-    )
+    topology = probe_topology()
+    use_gpus = device == "gpu" or (device == "auto" and len(topology.gpus) >= ranks)
+    host = [HostShare(topology, ranks)]
+    plan = plan_job(host, use_gpus=use_gpus, share_cores=oversubscribe)
+    if plan.mapping in (CORES, THREADS):
+        # Cores that do not follow each other must be named to Open MPI in a file.
+        plan = plan_job(host, use_gpus=use_gpus, share_cores=True)
+    return plan
 
 
 def mpirun_command(

@@ -81,7 +81,7 @@ def test_more_ranks_than_cores_are_refused_before_anything_runs():
 
 def test_a_mask_narrower_than_the_control_group_is_kept_rather_than_left():
     code = "from containers.launch import plan_ranks; print(plan_ranks(1).cores_per_rank)"
-    one = str(min(os.sched_getaffinity(0)))
+    one = str(max(os.sched_getaffinity(0)))
     done = subprocess.run(
         ["taskset", "-c", one, sys.executable, "-c", code],
         env=project_environ(), capture_output=True, text=True, check=True,
