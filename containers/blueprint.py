@@ -22,7 +22,7 @@ from containers.runtime import BuildRequest, Engine, find_engine
 from env.errors import UserError
 from env.lock import Lock, load_lock, lock_path
 from env.stack import Stack
-from recipes.layout import build_sources
+from recipes.layout import VENV, build_sources
 from recipes.render import FILE_NAMES, check_format, render_build_stage, render_definition
 
 SUFFIXES = {"singularity": ".sif", "docker": ".tar"}
@@ -161,8 +161,8 @@ def list_steps(plan: Blueprint) -> list[Step]:
             plan.work / "stage.def", plan.context, made, plan.work, lent=plan.lent, sandbox=True
         )
         (argv,) = plan.engine.build_commands(request)
-        title = "compile the first stage"
-        steps.append(Step(title, tuple(argv), plan.context, product=(made, plan.stage)))
+        steps.append(Step("compile the first stage", tuple(argv), plan.context))
+        steps.append(_keep_step(made, kept=plan.work / "kept", stage=plan.stage))
     request = BuildRequest(
         definition, plan.context, plan.partial, plan.work, tag=f"chexnet:{plan.stack.name}",
         labels=plan.labels, lent=plan.lent,
@@ -173,6 +173,16 @@ def list_steps(plan: Blueprint) -> list[Step]:
     last = steps.pop()
     product = (plan.partial, plan.output)
     return [*steps, Step(last.title, last.argv, last.cwd, product=product)]
+
+
+def _keep_step(made: Path, *, kept: Path, stage: Path) -> Step:
+    """Return the step that keeps of a first stage what the second takes, and no compiler.
+
+    With a toolkit for GPUs the rest is three times as large, and an engine copies all of it.
+    """
+    script = 'mkdir -p "$(dirname "$2")" && mv "$1" "$2"'
+    argv = ("sh", "-c", script, "keep", f"{made}{VENV}", f"{kept}{VENV}")
+    return Step("keep what the second stage takes", argv, product=(kept, stage))
 
 
 def write_definitions(plan: Blueprint) -> None:

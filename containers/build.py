@@ -6,7 +6,7 @@ reported. Leaves which commands run to ``containers.blueprint``, what is staged 
 
 The first stage (the wheels, Horovod compiled) takes most of the time and changes
 seldom. Docker's engines keep it in their layer cache; for Singularity it is kept
-here as a root folder whose name is the hash of every input it has.
+here as a folder whose name is the hash of every input it has, with what the second takes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from env.stack import PROJECT, Stack
 
 SCHEMA_VERSION = 1
 KEPT = 2
-"""How many of each kind the cache keeps: the first stage alone takes two gigabytes."""
+"""How many of each kind the cache keeps: a virtual environment takes two gigabytes, one for
+GPUs seven."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from hpccm.common import container_type
 from hpccm.primitives import baseimage, raw
 
 from env.lock import Lock
+from recipes.blocks.cuda import Gpu
 from recipes.blocks.horovod import Horovod
 from recipes.blocks.project import Project
+from recipes.blocks.sections import Sections
 from recipes.blocks.system import SystemPackages
 from recipes.blocks.tensorflow import TensorFlow
 from recipes.layout import BUILD_STAGE
@@ -34,12 +36,16 @@ def make_stages(lock: Lock, *, local_base: str = "", build_stage: str = "") -> t
     """
     first = Stage(name=BUILD_STAGE)
     first += _base(lock, local=local_base, name=BUILD_STAGE)
+    if set(lock.base["sections"]) > {"main"}:
+        first += Sections(sections=lock.base["sections"])
     first += SystemPackages(build=lock.system["build"], run=lock.system["run"])
     first += TensorFlow(lock=lock)
     first += Horovod(lock=lock)
     second = Stage()
     second += _base(lock, local=local_base, name="run")
     second += first.runtime()
+    if lock.gpus:
+        second += Gpu(lock=lock)
     second += Project(lock=lock)
     if build_stage:
         first = Stage(name=BUILD_STAGE)

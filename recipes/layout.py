@@ -33,6 +33,11 @@ PROJECT_PARTS = (
 _TO_BUILD = ("__init__.py", "errors.py", "lock.py", "source_edits.py", "stack.py")
 
 
+def site_packages(lock: Lock) -> str:
+    """Return where the image's Python packages lie."""
+    return f"{VENV}/lib/python{lock.components['python']}/site-packages"
+
+
 def lock_source(lock: Lock) -> str:
     """Return where the lock lies in the project."""
     return f"containers/{lock.stack}/stack.lock.json"

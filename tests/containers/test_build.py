@@ -28,7 +28,7 @@ echo "engine says: $*"
 for last; do :; done
 for word; do case $word in --sandbox) sandbox=1;; esac; done
 while [ $# -gt 2 ]; do shift; done
-if [ -n "$sandbox" ]; then mkdir "$1"; cp "$last" "$1/made-by"; else cp "$last" "$1"; fi
+if [ -n "$sandbox" ]; then mkdir -p "$1/usr/bin" "$1/opt/chexnet/venv"; else cp "$last" "$1"; fi
 """
 FAILS = """#!/bin/sh
 while [ $# -gt 2 ]; do shift; done
@@ -128,6 +128,9 @@ def test_the_first_stage_is_kept_and_used_again_while_nothing_it_reads_changes(p
     assert "compile the first stage" not in make(place, force=True).seconds
     (stage,) = (path for path in (cache() / "stages").iterdir() if path.is_dir())
     assert f"From: {stage}\nStage: build" in Path("chexnet-cpu.sif").read_text()
+    # What was only there to compile is not kept.
+    assert [path.name for path in stage.iterdir()] == ["opt"]
+    assert (stage / "opt/chexnet/venv").is_dir()
 
 
 @pytest.mark.parametrize("name", build_sources(load_lock(lock_path("cpu"))))
@@ -146,7 +149,7 @@ def test_the_cache_keeps_the_newest_and_the_one_in_use(place):
     make(place)
     kept = sorted((cache() / "stages").iterdir(), key=lambda path: path.stat().st_mtime)
     assert [path.name for path in kept[:-1]] == [f"cpu-{build.KEPT + 1}"]
-    assert (kept[-1] / "made-by").exists()
+    assert (kept[-1] / "opt/chexnet/venv").is_dir()
     os.utime(kept[-1], (0, 0))
     make(place, force=True)
     assert kept[-1].exists()
@@ -202,7 +205,7 @@ def test_a_dry_run_prints_the_lines_and_runs_none(place, stub, capsys):
     assert make(place, dry_run=True) is None
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert [line.split()[0] for line in lines] == ["mmdebstrap", "sh", "cd", "cd"]
+    assert [line.split()[0] for line in lines] == ["mmdebstrap", "sh", "cd", "sh", "cd"]
     assert "apptainer build" in lines[2]
     assert "--sandbox" in lines[2]
     assert lines[3].endswith(f"{Path.cwd()}/chexnet-cpu.sif")
