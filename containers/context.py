@@ -92,6 +92,26 @@ def origin_labels(root: Path, *, environ: Mapping[str, str] = os.environ) -> dic
     }
 
 
+def tracked_files(root: Path, *, revision: str, parts: Sequence[str]) -> dict[str, str] | None:
+    """Return git's hash by path of the files of a revision.
+
+    Args:
+        root: the project's folder.
+        revision: a commit; one that ends in ``-dirty`` names no state that git knows.
+        parts: files and folders of it.
+
+    Returns:
+        None where this is no repository or the revision is not in it.
+    """
+    if not revision or revision.startswith("-"):
+        return None
+    told = _git(root, "ls-tree", "-r", "-z", revision, "--", *parts)
+    if told is None:
+        return None
+    entries = (entry.partition("\t") for entry in told.split("\0") if entry)
+    return {path: head.split()[2] for head, _, path in entries}
+
+
 def _public_url(remote: str | None) -> str:
     """Return a remote's web address without any password; a path of this host is no address."""
     parts = urlsplit((remote or "").strip())

@@ -27,8 +27,9 @@ from recipes.layout import PROJECT, SBOM
 REMOVED = ("/usr/bin/*mpi*", "/usr/bin/ortecc", "/usr/bin/osh*", "/usr/bin/shmem*",
            "/usr/bin/opal_wrapper*", "*/site-packages/tensorflow/include/*")  # fmt: skip
 REVISION_LABEL = "org.opencontainers.image.revision"
-ORIGIN_LABELS = (REVISION_LABEL, "org.opencontainers.image.created",
-                 "org.opencontainers.image.source", "org.opencontainers.image.base.name")  # fmt: skip
+ORIGIN_LABELS = tuple(
+    f"org.opencontainers.image.{name}" for name in ("revision", "created", "source", "base.name")
+)
 # Libraries worth naming: those that decide how ranks meet and compute.
 NAMED = re.compile(
     r"/(libmpi|libpmix|libucp|libnccl|libcudart|libcudnn|libcublas|libstdc\+\+|libc|libm"
