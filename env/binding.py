@@ -224,7 +224,10 @@ def render_rankfile(plan: BindingPlan) -> str:
     """Return an Open MPI rankfile that names every rank's host and cores.
 
     The numbers are a launcher's count (``RankBinding.slots``), which Open MPI 4 and 5 both
-    read by default. A plan mapped by ``THREADS`` needs ``--use-hwthread-cpus`` beside it.
+    read by default, and both bind by them whatever mask a ``taskset`` has set around them.
+    Open MPI 4 takes the file as ``--rankfile FILE``, 5 as ``--map-by rankfile:FILE=FILE``. A plan
+    mapped by ``THREADS`` numbers hardware threads: ``--use-hwthread-cpus`` beside it in 4,
+    ``--map-by rankfile:FILE=FILE:HWTCPUS`` in 5.
     """
     lines = (
         f"rank {rank.rank}={rank.host} slot={render_cpu_list(rank.slots)}"

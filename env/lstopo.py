@@ -16,7 +16,7 @@ from env.errors import UserError
 from env.topology import Core, Gpu, HostTopology, launcher_order
 
 # The largest machines give a few MiB; what is larger is no record of one.
-MAX_BYTES = 64 * 2**20
+MAX_BYTES, MAX_BITMAP = 64 * 2**20, 10_000
 _NVIDIA = re.compile(r"\b03[0-9a-f]{2} \[10de:", re.IGNORECASE)
 _FIX = "record it on that machine: lstopo --of xml FILE (without --no-io, which hides the GPUs)"
 
@@ -61,7 +61,7 @@ def parse_lstopo(text: str, *, host: str) -> HostTopology:
     if root.tag != "topology" or machine is None:
         raise ValueError("no <topology> with an <object> in it")
     parts = {kind: list(_cpus_of(machine, kind)) for kind in ("socket", "node", "cache", "core")}
-    cpus = {int(pu.attrib["os_index"]) for pu in machine.iter("object") if _kind(pu) == "pu"}
+    cpus = {int(pu.get("os_index", "")) for pu in machine.iter("object") if _kind(pu) == "pu"}
     if not cpus:
         raise ValueError("no processors (PU) in it")
     allowed = tuple(sorted(cpus & (_bits(machine.get("allowed_cpuset")) or cpus)))
@@ -117,25 +117,29 @@ def _bits(text: str | None) -> set[int]:
     """Return the numbers in a bitmap such as ``0x0000000f`` or ``0x1,0x00000000``.
 
     Raises:
-        ValueError: it is neither, or has no end (``0xf...f``).
+        ValueError: it is neither, has no end (``0xf...f``), or is longer than any machine's.
     """
     if not text:
         return set()
+    if len(text) > MAX_BITMAP:
+        raise ValueError(f"a bitmap of {len(text)} characters")
     value = 0
     for word in text.split(","):  # the highest 32 first; an empty word is 0
         value = (value << 32) | (int(word, 16) if word else 0)
     return {n for n in range(value.bit_length()) if value >> n & 1}
 
 
-def _gpus(element: Element, node: int | None = None) -> Iterator[Gpu]:
-    """Yield NVIDIA's GPUs below an object; ``node`` is that of the nearest object with one."""
-    nodes = _bits(element.get("nodeset"))
-    if element.get("nodeset"):
-        node = nodes.pop() if len(nodes) == 1 else None
-    if element.get("type") == "PCIDev" and _NVIDIA.search(element.get("pci_type", "")):
-        told = {i.get("name"): i.get("value") for i in element.iter("info")}
-        model = told.get("GPUModel") or told.get("PCIDevice")
-        yield Gpu(element.get("pci_busid", "unknown"), node, told.get("NVIDIAUUID"), model)
-        return
-    for child in element.findall("object"):
-        yield from _gpus(child, node)
+def _gpus(machine: Element) -> Iterator[Gpu]:
+    """Yield NVIDIA's GPUs; a GPU's node is that of the nearest object around it that has one."""
+    waiting: list[tuple[Element, int | None]] = [(machine, None)]
+    while waiting:
+        element, node = waiting.pop()
+        nodes = _bits(element.get("nodeset"))
+        if nodes:
+            node = nodes.pop() if len(nodes) == 1 else None
+        if element.get("type") == "PCIDev" and _NVIDIA.search(element.get("pci_type", "")):
+            told = {i.get("name"): i.get("value") for i in element.iter("info")}
+            model = told.get("GPUModel") or told.get("PCIDevice")
+            yield Gpu(element.get("pci_busid", "unknown"), node, told.get("NVIDIAUUID"), model)
+        else:
+            waiting += [(child, node) for child in element.findall("object")]
