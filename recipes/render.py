@@ -22,7 +22,7 @@ from recipes.chexnet import make_stages
 
 FORMATS = {"singularity": container_type.SINGULARITY, "docker": container_type.DOCKER}
 FILE_NAMES = {"singularity": "Singularity.def", "docker": "Dockerfile"}
-IMAGE_STACKS = ("cpu",)
+IMAGE_STACKS = ("cpu", "cuda12")
 """The stacks whose definitions are committed, because they are built and tested."""
 
 _HEADING = """\
