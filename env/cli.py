@@ -17,14 +17,24 @@ from env.checks.evidence import Evidence
 from env.checks.registry import find_check, known_checks
 from env.checks.table import render_table
 from env.errors import UserError
-from env.facts import Fact, load_facts, load_records, render_facts
+from env.facts import Fact, Facts, load_facts, render_facts
 from env.junit import render_junit
+from env.launched import plan_look
 from env.pack import write_pack
 from env.probes.frameworks import IMPORT_TIMEOUT_S
-from env.probes.rank import record_rank
+from env.probes.rank import observe_rank
+from env.records import load_launch, load_records, record_path, render_line
 from env.report import Report, print_text, render_json
 from env.site import load_site, record_site, render_site
-from env.validate import collect_static, count_ranks, device_of, find_lock, judge, select_checks
+from env.validate import (
+    PROBES,
+    collect_static,
+    count_ranks,
+    device_of,
+    find_lock,
+    judge,
+    select_checks,
+)
 
 _VALIDATE = """\
 Say whether this machine can train: observe it, hold it against the lock, tell.
@@ -46,8 +56,8 @@ examples:
 exit codes: 0 good, 1 a check failed, 2 wrong use, 3 a required check could not tell
 """
 _RANK = """\
-Write what this process sees to DIR/rank-NNNNN.json. A launcher starts it once a rank;
-all of them join once through Horovod, in a child with a time limit.
+Say what this process sees: in DIR/rank-NNNNN.json, or in lines of its output. A launcher starts
+it once a rank; all of them join once through Horovod, in a child with a time limit.
 """
 _PACK = """\
 Write one file that validates a node which has Python 3.11 or later and nothing else:
@@ -146,6 +156,7 @@ def _validate(argv: list[str]) -> int:
     plan = load_plan(args.plan) if args.plan else None
     ranks = load_records(args.records) if args.records else {}
     facts = load_facts(args.facts) if args.facts else collect_static(checks)
+    facts |= load_launch(args.records) if args.records else {}
     if args.save_facts:
         _write(args.save_facts, render_facts(facts))
     if args.record_site:
@@ -179,25 +190,47 @@ def _write_forms(report: Report, args: argparse.Namespace) -> None:
 
 
 def _rank(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m env rank", description=_RANK)
-    add = parser.add_argument
-    add("--records", type=Path, required=True, metavar="DIR", help="a folder that all ranks share")
-    add("--lock", type=Path, metavar="FILE", help="the lock this rank should have before it")
-    add("--time-limit", type=float, default=IMPORT_TIMEOUT_S, metavar="SECONDS",
-        help="how long to wait for the other ranks (default %(default)g)")  # fmt: skip
-    args = parser.parse_args(argv)
+    args = _rank_parser().parse_args(argv)
+    checks, _ = select_checks(only=args.only, skip=args.skip, launched=True)
+    look = plan_look(
+        checks, probes=PROBES, of_host=args.hosts_but is not None, except_boot=args.hosts_but,
+        paths=args.see, allreduce_mib=args.allreduce, timeout_s=args.time_limit,
+    )  # fmt: skip
     try:
         path, lock = find_lock(lock=args.lock, stack=None)
         sha256 = Fact(lock.sha256 if lock else None, str(path))
     except UserError as error:  # the other ranks wait for this one: report, do not stop
         sha256 = Fact(None, str(args.lock), problem=error.found)
-    try:
-        record_rank(args.records, lock_sha256=sha256, timeout_s=args.time_limit)
-    except OSError as error:
-        fix = "name a folder that every host sees and may write to"
-        found = f"{args.records}: {error}"
-        raise UserError("a folder that a rank can write to", found=found, fix=fix) from error
+    facts = Facts()
+    for part in observe_rank(look, lock_sha256=sha256):
+        facts |= part
+        if args.records is None:
+            print(render_line(part), flush=True)
+        else:
+            _write(record_path(args.records, rank=facts["launch.rank"].value), render_facts(facts))
     return 0
+
+
+def _rank_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m env rank", description=_RANK)
+    add = parser.add_argument
+    # fmt: off
+    add("--records", type=Path, metavar="DIR",
+        help="a folder that all ranks share; without it the record is printed, in lines that "
+             "whoever launched the ranks collects")
+    add("--lock", type=Path, metavar="FILE", help="the lock this rank should have before it")
+    add("--only", type=_names, default=[], metavar="ID,…", help="observe for these checks alone")
+    add("--skip", type=_names, default=[], metavar="ID,…", help="do not observe for these checks")
+    add("--hosts-but", metavar="BOOT_ID",
+        help="observe on each host what the static phase does, but on that of this boot id")
+    add("--see", type=Path, action="append", default=[], metavar="PATH",
+        help="say whether this file or folder is there; may be repeated")
+    add("--allreduce", type=int, default=0, metavar="MIB",
+        help="sum so many MiB over the ranks, and time it")
+    add("--time-limit", type=float, default=IMPORT_TIMEOUT_S, metavar="SECONDS",
+        help="how long to wait for the other ranks (default %(default)g)")
+    # fmt: on
+    return parser
 
 
 def _pack(argv: list[str]) -> int:

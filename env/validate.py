@@ -20,17 +20,19 @@ from env.checks.registry import (
     Check,
     find_check,
     known_checks,
-    run_all,
     run_check,
 )
 from env.errors import UserError
 from env.facts import CannotTellError, Fact, Facts
+from env.launched import run_everywhere
 from env.lock import Lock, load_lock, lock_path
 from env.probes.frameworks import probe_frameworks
 from env.probes.gpu import probe_gpu
 from env.probes.host import parse_os_release, probe_host
 from env.probes.mpi import probe_mpi
+from env.probes.network import probe_network
 from env.probes.packages import probe_packages
+from env.probes.versions import probe_versions
 from env.report import Report
 from env.result import Finding, Result, Status, exit_code
 from env.stack import load_stacks
@@ -38,16 +40,18 @@ from env.stack import load_stacks
 IMAGE_LOCK = Path("opt/chexnet/stack.lock.json")
 
 # The first part of a fact's key names the probe that gives it.
-_PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
+PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
     "host": lambda root, environ: probe_host(root, environ=environ),
     "packages": lambda root, environ: probe_packages(environ=environ),
+    "versions": lambda root, environ: probe_versions(environ=environ),
     "mpi": lambda root, environ: probe_mpi(environ=environ),
+    "network": lambda root, environ: probe_network(root, environ=environ),
     "gpu": lambda root, environ: probe_gpu(root, environ=environ),
     "frameworks": lambda root, environ: probe_frameworks(environ=environ),
 }
 
 # Probes of what an image brings; a bare node is judged without them.
-_INSTALLED = ("packages", "mpi", "frameworks")
+_INSTALLED = ("packages", "versions", "mpi", "frameworks")
 
 
 def collect_static(
@@ -66,7 +70,7 @@ def collect_static(
     chosen = known_checks().values() if checks is None else checks
     needed = {key.split(".")[0] for one in chosen if one.phase == STATIC for key in one.reads}
     facts = Facts()
-    for name, probe in _PROBES.items():
+    for name, probe in PROBES.items():
         if name in needed or name == "host":
             facts |= probe(root, environ)
     return facts
@@ -137,7 +141,7 @@ def judge(
     started = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
     results = []
     for one in checks:
-        mine = [_silence(result, silenced or {}) for result in run_all(one, evidence)]
+        mine = [_silence(result, silenced or {}) for result in run_everywhere(one, evidence)]
         results += mine
         if fail_fast and any(result.status is Status.FAIL for result in mine):
             break

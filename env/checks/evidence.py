@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from env.binding import BindingPlan, RankBinding
@@ -53,6 +54,22 @@ class Evidence:
         hosts = [binding.host for binding in self.planned().values()]
         return max((hosts.count(host) for host in set(hosts)), default=self.num_ranks)
 
+    @cached_property
+    def reported(self) -> dict[int, Facts]:
+        """The facts of each rank whose record could be read, in the order of the ranks."""
+        return {
+            rank: facts for rank, facts in sorted(self.ranks.items()) if "rank.record" not in facts
+        }
+
+    @cached_property
+    def other_hosts(self) -> dict[str, Facts]:
+        """The facts of each host that a rank looked at for the static checks, by its name."""
+        return {
+            self.host_of(rank): facts
+            for rank, facts in self.ranks.items()
+            if facts["rank.of_host"].value
+        }
+
     def need_lock(self) -> Lock:
         """Return the lock.
 
@@ -80,15 +97,20 @@ class Evidence:
         Raises:
             CannotTellError: no rank reported, or one could not read the fact.
         """
-        if not self.ranks:
+        if not self.reported:
             raise CannotTellError("no rank reported")
         values = {}
-        for rank, facts in sorted(self.ranks.items()):
+        for rank, facts in self.reported.items():
             try:
                 values[rank] = facts.value(key)
             except CannotTellError as error:
                 raise CannotTellError(f"rank {rank}: {error}") from error
         return values
+
+    def known_of_ranks(self, key: str) -> dict[int, Any]:
+        """Return a fact's value of the ranks that could read it."""
+        facts = {rank: facts[key] for rank, facts in self.reported.items()}
+        return {rank: fact.value for rank, fact in facts.items() if fact.problem is None}
 
     def planned(self) -> dict[int, RankBinding]:
         """Return the plan by rank; empty without a plan."""

@@ -20,7 +20,10 @@ from env.result import Finding, Result, Status
 
 STATIC = "static"
 LAUNCHED = "launched"
-THEMES = ("versions", "horovod", "mpi", "resources", "gpu", "ranks", "binding", "site")
+THEMES = (
+    "versions", "compatibility", "horovod", "mpi", "resources", "gpu", "launch", "ranks",
+    "hosts", "binding", "site",
+)  # fmt: skip
 
 # What the function of a check returns: one finding, or several where each is a thing of its
 # own with its own cure; none at all means that nothing was wrong.

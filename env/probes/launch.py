@@ -7,6 +7,7 @@ Knows the variables of Open MPI, PMIx, PMI and Slurm. Leaves whether MPI agrees 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from env.facts import Fact
@@ -14,8 +15,13 @@ from env.facts import Fact
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 LOCAL_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-# Settings that change what a rank does, and so must be the same in all of them.
-_SETTINGS = ("NCCL_", "HOROVOD_", "TF_", "OMP_", "KMP_")
+# Settings that change what a rank does, and so must be the same in all of them. Of Open MPI's
+# own only what people set: mpirun fills the others in for each rank.
+_SETTINGS = re.compile(
+    r"(NCCL_|HOROVOD_|TF_|XLA_|KERAS_|OMP_|KMP_|UCX_|PMIX_MCA_|PRTE_MCA_"
+    r"|OMPI_MCA_(btl|pml|mtl|coll|osc|oob|opal|io|topo|vprotocol)(_|$)"
+    r"|CUDA_DEVICE_ORDER$|LD_LIBRARY_PATH$|LD_PRELOAD$|PYTHONPATH$|PYTHONNOUSERSITE$)"
+)
 _OF_ONE_RANK = ("RANK", "CROSS_", "_SIZE", "HOSTNAME")
 
 
@@ -24,7 +30,7 @@ def probe_launch(*, environ: Mapping[str, str] = os.environ) -> dict[str, Fact]:
     settings = {
         key: value
         for key, value in sorted(environ.items())
-        if key.startswith(_SETTINGS) and not any(part in key for part in _OF_ONE_RANK)
+        if _SETTINGS.match(key) and not any(part in key for part in _OF_ONE_RANK)
     }
     return {
         "launch.rank": _number(environ, RANK_VARIABLES),

@@ -93,6 +93,8 @@ def rank_values(rank, **changes):
         "launch.local_rank": rank,
         "launch.settings": {"NCCL_DEBUG": "WARN"},
         "rank.lock": "1" * 64,
+        "rank.mapped": ["/usr/lib/x86_64-linux-gnu/libmpi.so.40.30.4"],
+        "rank.time": 1000.0 + rank,
         "frameworks.horovod_init": {"rank": rank, "size": 2, "local_rank": rank, "local_size": 2},
     }
     return {key: STATIC[key] for key in _OF_RANKS} | own | changes
@@ -260,6 +262,9 @@ STATES = {
         [(FAIL, "Python of rank 1 (3.12.1, elsewhere 3.11.2)", evidence(ranks=({}, {"packages.python": "3.12.1"}))),
          (FAIL, "numpy: 1.0 /x, elsewhere 2.4.6", evidence(ranks=({}, changed("packages.installed", numpy={"version": "1.0", "location": "/x"})))),
          (FAIL, "the lock of rank 1", evidence(ranks=({}, {"rank.lock": "2" * 64}))),
+         (FAIL, "/opt/libmpi.so.40: there, elsewhere none", evidence(ranks=({}, {"rank.mapped": ["/opt/libmpi.so.40"]}))),
+         (WARN, "the limit of open files of rank 1 (1024, elsewhere 20000)", evidence(ranks=({"host.open_files": 20000}, {"host.open_files": 1024}))),
+         (WARN, "the clock of node1 is 90 s before", evidence(ranks=({}, {"rank.time": 1090.0}))),
          (FAIL, "2 machines are called node1", evidence(ranks=({}, {"host.boot_id": "b2"}))),
          (WARN, "NCCL_DEBUG: INFO, elsewhere WARN", evidence(ranks=({}, {"launch.settings": {"NCCL_DEBUG": "INFO"}})))],
         evidence(lost=["rank.lock"]),
