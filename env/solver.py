@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from env.conditions import Range, SameAs
 from env.errors import UserError, unknown_name
-from env.rules import BROKEN, COMPONENTS, Rule, judge_rules, load_rules
+from env.rules import BROKEN, COMPONENTS, FAIL, Rule, judge_rules, load_rules
 from env.versions import Version, parse_version
 
 # Decided in this order, so that TensorFlow is the last to be an old one.
@@ -68,7 +68,7 @@ def solve(
     """Search for versions that go together with those wanted.
 
     Searched are the components that some rule ties to a wanted one. A wanted version stands
-    for all that begin with it: 2.18 for 2.18.1.
+    for all that begin with it: 2.18 for 2.18.1. A rule that only warns forbids nothing.
 
     Args:
         wanted: version by component.
@@ -76,6 +76,7 @@ def solve(
         others: further sets whose versions are tried, such as those of the stacks.
     """
     every = tuple(load_rules() if rules is None else rules)
+    every = tuple(rule for rule in every if rule.severity == FAIL)
     tied = set(wanted).union(*(rule.components for rule in every if rule.components & set(wanted)))
     kept = tuple(rule for rule in every if rule.components <= tied)
     named = _named(every, others)

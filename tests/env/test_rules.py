@@ -72,8 +72,26 @@ REPORTED = [
     (
         {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
          "compute_capability": "9.0"},
-        {"tensorflow-2.18-gpu-ptx"},
+        {"tensorflow-2.18-gpu-ptx", "tensorflow-2.16-gpu-start"},
     ),
+    # An A100 runs from PTX with the last TensorFlow of CUDA 11, a V100 does not.
+    (
+        {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "470.57.02",
+         "compute_capability": "8.0"},
+        {"tensorflow-2.14-gpu-ptx", "tensorflow-2.14-gpu-start"},
+    ),
+    (
+        {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "450.80.02",
+         "compute_capability": "7.0"},
+        set(),
+    ),
+    ({"compute_capability": "7.0", "driver": "595.45.04"}, {"driver-590-gpu"}),
+    # Forward compatibility lifts R470 to CUDA 12.5, and not R525, whose branch has ended.
+    ({"cuda_compat": "12.5", "cuda": "12.5.82", "driver": "555.42.06",
+      "kernel_driver": "470.57.02"}, set()),
+    ({"cuda_compat": "12.5", "cuda": "12.5.82", "driver": "555.42.06",
+      "kernel_driver": "525.60.13"}, {"cuda-compat-12.5-driver"}),
+    ({"openmpi": "4.1.6-7ubuntu2", "slurm_pmix": "5"}, {"openmpi-4-slurm-pmix-5"}),
     (
         {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
          "compute_capability": "8.0"},
