@@ -206,6 +206,29 @@ def validate_env(
 
 @command(
     help={
+        "ranks": "processes on this machine; by default one a GPU, or one a memory node",
+        "topology": "plan for the machine that lstopo --of xml recorded there",
+        "device": "auto, cpu (leave the GPUs out) or gpu (there must be some)",
+        "json": "also write the plan there; - prints it alone",
+        "svg": "also draw sockets, cores, GPUs and ranks there",
+    }
+)
+def plan_binding(
+    c: Context,
+    ranks: int = 0,
+    topology: str = "",
+    device: str = "auto",
+    json: str = "",
+    svg: str = "",
+) -> None:
+    """Show which cores, memory node and GPU each rank gets: table, picture, JSON."""
+    from containers.binding import Request, show_plan
+
+    show_plan(Request(ranks, _path(topology), device, json=_path(json), svg=_path(svg)))
+
+
+@command(
+    help={
         "output": "a new folder",
         "images": "number of films",
         "size": "edge of a film, pixels",

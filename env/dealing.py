@@ -37,7 +37,7 @@ def deal_cores(
         use_gpus: whether the ranks compute on the host's GPUs.
     """
     gpus: Sequence[Gpu | None] = topology.gpus[:ranks] if use_gpus else [None] * ranks
-    homes = [_home(topology, gpu) for gpu in gpus]
+    homes = [topology.home_of(gpu) if gpu else None for gpu in gpus]
     if all(home is None for home in homes):
         seats = _deal_evenly(topology.usable, ranks=ranks, width=most)
     else:
@@ -46,16 +46,6 @@ def deal_cores(
         Seat(cores, _why_far(topology, gpu, home, cores))
         for gpu, home, cores in zip(gpus, homes, seats, strict=True)
     )
-
-
-def _home(topology: HostTopology, gpu: Gpu | None) -> int | None:
-    """Return the node whose cores are near a GPU; None where none is known to be."""
-    known = {core.node for core in topology.cores} - {None}
-    if gpu is None:
-        return None
-    if gpu.node is None and len(known) == 1:
-        return next(iter(known))  # there is only one place to be at
-    return gpu.node if gpu.node in known else None
 
 
 def _at_node(topology: HostTopology, cores: Iterable[Core], home: int | None) -> Cores:

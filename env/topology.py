@@ -80,6 +80,13 @@ class HostTopology:
         """The cores as a launcher counts them: all that the control group allows."""
         return restrict(self.cores, self.cpuset)
 
+    def home_of(self, gpu: Gpu) -> int | None:
+        """Return the node whose cores are near a GPU; None where none is known to be."""
+        known = {core.node for core in self.cores} - {None}
+        if gpu.node is None and len(known) == 1:
+            return next(iter(known))  # there is only one place to be at
+        return gpu.node if gpu.node in known else None
+
     @property
     def nodes(self) -> dict[int, tuple[Core, ...]]:
         """The usable cores of each memory node, where the kernel shows nodes."""

@@ -8,8 +8,8 @@ import pytest
 from env.stack import PROJECT
 
 TASKS = (
-    "build-image", "demo", "evaluate", "lock", "make-sample-data", "prepare-data", "recipe",
-    "stacks", "train", "validate-env",
+    "build-image", "demo", "evaluate", "lock", "make-sample-data", "plan-binding", "prepare-data",
+    "recipe", "stacks", "train", "validate-env",
 )  # fmt: skip
 
 
