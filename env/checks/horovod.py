@@ -1,7 +1,7 @@
-"""Horovod as built: against which TensorFlow, with which collectives, with which libraries.
+"""Horovod as built: for which Python, with which collectives, with which libraries.
 
-Leaves its version to ``env.checks.versions`` and its size under a launcher to
-``env.checks.mpi``.
+Leaves its version to ``env.checks.versions``, which TensorFlow it was compiled against to
+``env.checks.compatibility`` and its size under a launcher to ``env.checks.mpi``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import PurePath
 from env.checks.evidence import Evidence
 from env.checks.registry import check
 from env.facts import CannotTellError
-from env.names import normal_name
 from env.result import Finding, Status
 
 REBUILD = (
@@ -44,31 +43,6 @@ def check_extension(evidence: Evidence) -> Finding:
     good = any(name.endswith(suffix) for name in there)
     found = ", ".join(there) or "no mpi_lib extension at all"
     return Finding(Status.PASS if good else Status.FAIL, f"mpi_lib*{suffix}", found, where=where)
-
-
-@check(
-    "horovod.tensorflow",
-    title="Horovod was compiled against the installed TensorFlow",
-    covers=("VER-10",),
-    reads=("packages.horovod_metadata", "packages.installed"),
-    fix=REBUILD,
-)
-def check_built_against(evidence: Evidence) -> Finding:
-    """FAIL if the versions differ; pip reuses a wheel of another build in silence."""
-    metadata = evidence.facts.value("packages.horovod_metadata")
-    where = evidence.facts["packages.horovod_metadata"].origin
-    built = metadata.get("tensorflow")
-    if built is None:
-        raise CannotTellError(f"{where} names no TensorFlow")
-    installed = evidence.facts.value("packages.installed")
-    names = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly")
-    found = [installed[normal_name(n)]["version"] for n in names if normal_name(n) in installed]
-    if not found:
-        text = f"TensorFlow {built} when compiled, none installed"
-        return Finding(Status.FAIL, "one TensorFlow", text, where=where)
-    text = f"compiled against {built}, installed is {found[0]}"
-    status = Status.PASS if built == found[0] else Status.FAIL
-    return Finding(status, "the same TensorFlow when compiled and now", text, where=where)
 
 
 @check(

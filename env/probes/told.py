@@ -134,11 +134,12 @@ def observe_nccl_cuda(path: str) -> dict[str, str]:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
         ):
             match = _NCCL_CUDA.search(text)
+            version = match[1].decode() if match else None  # while the file is mapped
     except (OSError, ValueError) as error:
         return {"error": str(error), "path": path}
-    if match is None:
+    if version is None:
         return {"error": "it holds no text 'NCCL version …+cuda…'", "path": path}
-    return {"version": match[1].decode(), "path": path}
+    return {"version": version, "path": path}
 
 
 def main() -> None:

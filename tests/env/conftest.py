@@ -36,7 +36,8 @@ def verdict():
 def lock():
     """The lock of this very environment, whatever is installed in it."""
     stack = load_stack(host_stack() or "cpu")
-    names = {normal_name(name) for name in (stack.python.tensorflow, *stack.python.run)}
+    wanted = (*stack.python.wheels.values(), *stack.python.run)
+    names = {normal_name(name.partition("[")[0]) for name in wanted}
     python = tuple(
         PythonPackage(normal_name(p.metadata["Name"]), p.version, (), ("run",))
         for p in importlib.metadata.distributions()

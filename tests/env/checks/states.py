@@ -161,11 +161,6 @@ STATES = {
          (FAIL, "no mpi_lib", evidence({"packages.horovod_extensions": []}))],
         evidence(lost=["packages.horovod_extensions"]),
     ),
-    "horovod.tensorflow": (
-        [(FAIL, "against 2.20.0, installed is 2.21.0", evidence({"packages.horovod_metadata": {"tensorflow": "2.20.0"}})),
-         (FAIL, "none installed", evidence({"packages.installed": {}}))],
-        evidence({"packages.horovod_metadata": {"dummy": "none"}}),
-    ),
     "horovod.import": (
         [(FAIL, "another TensorFlow or by another compiler", evidence({"frameworks.horovod": {"error": "NotFoundError: x.so: undefined symbol: _Z1f"}})),
          (FAIL, "a library it was linked to is not here", evidence({"frameworks.horovod": {"error": "libcudart.so.12: cannot open shared object file"}}))],
@@ -234,24 +229,6 @@ STATES = {
         evidence(lost=["host.cpu_quota"]),
     ),
     "host.root": ([(INFO, "root", evidence({"host.uid": 0}))], evidence(lost=["host.uid"])),
-    "gpu.present": (
-        [(FAIL, "no NVIDIA driver library", evidence(stack_device="gpu")),
-         (FAIL, "/dev has nvidia0", evidence({"gpu.device_files": ["nvidia0"]}, stack_device="gpu")),
-         (FAIL, "mismatch", evidence({"gpu.nvml": {"state": "error", "error": "Driver/library version mismatch"}}, stack_device="gpu")),
-         (FAIL, "none visible", evidence({"gpu.nvml": GPUS, "gpu.visible": ""}, stack_device="gpu")),
-         (FAIL, "none visible", evidence({"gpu.nvml": GPUS, "gpu.visible": "7,0"}, stack_device="gpu")),
-         (FAIL, "GPU 0: lost", evidence({"gpu.nvml": GPUS | {"devices": [{"index": 0, "error": "lost"}]}}, stack_device="gpu")),
-         (FAIL, "a CPU stack", evidence(device="gpu")),
-         (INFO, "2 GPUs stay unused", evidence({"gpu.nvml": GPUS}))],
-        evidence(lost=["gpu.nvml"], stack_device="gpu"),
-    ),
-    "gpu.one-per-rank": (
-        [(FAIL, "GPU-00 on node1: ranks 0, 1", evidence(ranks=({"gpu.nvml": GPUS, "gpu.visible": "0"},) * 2, stack_device="gpu")),
-         (FAIL, "rank 1 sees 0 GPUs", evidence(ranks=({"gpu.nvml": GPUS}, {"gpu.nvml": GPUS, "gpu.visible": "-1"}), stack_device="gpu")),
-         (FAIL, "ranks 0, 1", evidence(ranks=({"gpu.nvml": GPUS, "launch.local_rank": 0},) * 2, stack_device="gpu")),
-         (Status.SKIP, "CPU run", evidence())],
-        evidence(lost=["gpu.nvml"], stack_device="gpu"),
-    ),
     "ranks.reported": (
         [(FAIL, "rank 1 on node1 did not report", evidence(ranks=({}, None))),
          (FAIL, "rank 1 on an unknown host did not report", evidence(ranks=({}, None), plan=None)),
@@ -294,18 +271,6 @@ STATES = {
 }  # fmt: skip
 PASSES = {
     "horovod.nccl": [evidence({"frameworks.horovod": WITH_NCCL}, stack_device="gpu")],
-    "gpu.present": [
-        evidence(),
-        evidence({"gpu.nvml": GPUS}, stack_device="gpu"),
-        evidence({"gpu.nvml": GPUS, "gpu.visible": "GPU-11"}, device="gpu", stack_device="gpu"),
-        evidence({"gpu.nvml": GPUS, "gpu.visible": "1,9"}, stack_device="gpu"),
-    ],
-    "gpu.one-per-rank": [
-        evidence(ranks=({"gpu.nvml": GPUS},) * 2, stack_device="gpu"),
-        evidence(ranks=({"gpu.nvml": GPUS, "gpu.visible": "0"}, {"gpu.nvml": GPUS, "gpu.visible": "GPU-1"}), stack_device="gpu"),
-        # The same UUID on two hosts is two cards of made-up names, not one card twice.
-        evidence(ranks=({"gpu.nvml": GPUS, "gpu.visible": "0"}, {"gpu.nvml": GPUS, "gpu.visible": "0", "host.name": "node2"}), stack_device="gpu"),
-    ],
     "memory.shm": [evidence(), evidence({"host.shm": {"total": 64 * 2**20, "free": 1}}, num_ranks=1, plan=None)],
     "limits.processes": [evidence(), evidence({"host.uid": 0, "host.processes": 10})],
     "limits.files": [evidence(), evidence({"host.open_files": None})],
