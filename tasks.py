@@ -10,21 +10,43 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from invoke import Context, Exit, task
+from invoke import Argument, Context, Exit, Program, Task, task
 
 from env.errors import UserError
 
 
-def command(**options: Any) -> Callable[[Callable[..., int | None]], Any]:
+class _Help(Argument):
+    """``--help`` of a task with operands, for the first of which Invoke would take it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name="help", kind=bool, default=False, help="show this page")
+        self._task = name
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        """Print the page and leave; the parser calls this as soon as it sees the word."""
+        root = str(Path(__file__).parent)
+        Program().run(["invoke", "--search-root", root, "--help", self._task])
+
+
+class _TaskWithOperands(Task):
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Return the task's own arguments, and its help."""
+        return [*super().get_arguments(ignore_unknown_help), _Help(self.name.replace("_", "-"))]
+
+
+def command(
+    operands: tuple[str, ...] = (), **options: Any
+) -> Callable[[Callable[..., int | None]], Any]:
     """Make an Invoke task whose user errors print without a traceback.
 
-    The function's return value is the exit code; None means 0. Every task takes named
-    options only, so that ``--help`` always answers.
+    The function's return value is the exit code; None means 0. A task takes named options,
+    and operands without a name only where they are listed.
     """
 
     def decorate(function: Callable[..., int | None]) -> Any:
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> None:
+            kwargs.pop("help", None)
             try:
                 code = function(*args, **kwargs) or 0
             except ModuleNotFoundError as error:
@@ -44,7 +66,8 @@ def command(**options: Any) -> Callable[[Callable[..., int | None]], Any]:
             if code:
                 raise Exit(code=code)
 
-        return task(positional=[], auto_shortflags=False, **options)(body)
+        kind = _TaskWithOperands if operands else Task
+        return task(klass=kind, positional=operands, auto_shortflags=False, **options)(body)
 
     return decorate
 
@@ -159,6 +182,76 @@ def build_image(
     )
     if json and result is not None:
         write_text(Path(json), render_result(result))
+
+
+@command(
+    operands=("image",),
+    help={
+        "image": "a .sif file, a root folder, an OCI archive, or a name in an engine's store",
+        "lock": "hold it against this lock; by default the committed one of the image's stack",
+        "signed": "an image that nobody has signed differs too",
+        "key": "the signer's public key, a PEM file; by default Apptainer's keyring",
+        "json": "print JSON instead of text",
+    },
+)
+def verify_image(
+    c: Context,
+    image: str | None = None,
+    lock: str = "",
+    signed: bool = False,
+    key: str = "",
+    json: bool = False,
+) -> int:
+    """Hold what is really inside an image against its lock: invoke verify-image IMAGE."""
+    from containers.verify import print_verification, verify_image
+
+    done = verify_image(str(image), lock=_path(lock), signed=signed, key=_path(key))
+    return print_verification(done, as_json=json)
+
+
+@command(
+    operands=("image",),
+    help={
+        "image": "a .sif file",
+        "new-key": "first make a key pair, for 'Your Name <you@example.org>'",
+        "key": "a private key, a PEM file; by default Apptainer's keyring",
+        "dry-run": "print the command lines and run nothing",
+    },
+)
+def sign_image(
+    c: Context,
+    image: str | None = None,
+    new_key: str = "",
+    key: str = "",
+    dry_run: bool = False,
+) -> int:
+    """Sign a .sif file, so that verify-image says who vouches for it: invoke sign-image IMAGE."""
+    from containers.sign import sign_image as sign
+
+    return sign(str(image), key=_path(key), new_key=new_key, dry_run=dry_run)
+
+
+@command(
+    operands=("a", "b"),
+    help={
+        "a": "a .sif file, a root folder or an OCI archive",
+        "b": "another, of the same kind or not",
+        "json": "write every difference there",
+    },
+)
+def compare_images(c: Context, a: str | None = None, b: str | None = None, json: str = "") -> int:
+    """Say how two images differ, file by file: invoke compare-images A B. Exit 1: they do."""
+    from containers.compare import compare_images, print_comparison
+
+    return print_comparison(compare_images(str(a), str(b)), json=_path(json))
+
+
+@command(operands=("image",), help={"image": "an image; see verify-image"})
+def sbom(c: Context, image: str | None = None) -> None:
+    """Print the bill of materials that an image carries, in CycloneDX: invoke sbom IMAGE."""
+    from containers.verify import print_sbom
+
+    print_sbom(str(image))
 
 
 @command(

@@ -7,6 +7,7 @@ and what is asked inside to its callers.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -16,13 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from containers.blueprint import cache_folder
-from containers.runtime import exec_command, find_engine, needs_fakeroot
+from containers.layers import read_labels
+from containers.runtime import ENGINES, exec_command, find_engine, needs_fakeroot
 from env.errors import UserError
 
 SIF = "sif"
 SANDBOX = "sandbox"
 ARCHIVE = "archive"
 STORED = "stored"
+WITH_STORES = ("docker", "podman")
 # A SIF file begins with a line that runs it (32 bytes); then this.
 _SIF_MAGIC = b"SIF_MAGIC"
 _SQUASHFS_MAGIC = b"hsqs"
@@ -69,7 +72,11 @@ def opened(image: str) -> Iterator[str]:
     Raises:
         UserError: it is no image, or it cannot be unpacked.
     """
-    if image_kind(image) != ARCHIVE:
+    kind = image_kind(image)
+    if kind == STORED and not any(ENGINES[name].is_ready() for name in WITH_STORES):
+        found = f"no file {image}, and no engine with a store here"
+        raise UserError(_KNOWN, found=found, fix="build one: invoke build-image --stack S")
+    if kind != ARCHIVE:
         yield image
         return
     engine = find_engine(format="singularity")
@@ -83,6 +90,26 @@ def opened(image: str) -> Iterator[str]:
         print(f"unpacking {image} …", file=sys.stderr)
         run_quietly([*command, "--sandbox", str(target), source], expected="an archive to unpack")
         yield str(target)
+
+
+def outer_labels(image: str) -> dict[str, str] | None:
+    """Return the labels that an image carries outside of its root file system.
+
+    Returns:
+        None for .sif files and root folders, where they are a file inside.
+
+    Raises:
+        UserError: the archive is damaged, or the engine does not know the image.
+    """
+    kind = image_kind(image)
+    if kind == ARCHIVE:
+        return read_labels(Path(image))
+    if kind == STORED:
+        engine = find_engine(format="docker").name
+        line = [engine, "image", "inspect", "--format", "{{json .Config.Labels}}", image]
+        told = json.loads(run_quietly(line, expected="an image in the engine's store"))
+        return dict(told or {})
+    return None
 
 
 def run_inside(image: str, command: Sequence[str], **options: Sequence) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from containers.context import tracked_files
 from containers.differences import REVISION_LABEL, Difference, Judge, Part, named_libraries
-from containers.image import image_kind, opened, run_inside
+from containers.image import image_kind, opened, outer_labels, run_inside
 from containers.sign import Signature, read_signature
 from env.checks.evidence import Evidence
 from env.checks.registry import find_check, run_all
@@ -71,7 +71,12 @@ class Verification:
 
 
 def verify_image(
-    image: str, *, lock: Path | None = None, signed: bool = False, root: Path = ROOT
+    image: str,
+    *,
+    lock: Path | None = None,
+    signed: bool = False,
+    key: Path | None = None,
+    root: Path = ROOT,
 ) -> Verification:
     """Compare what is inside an image with a lock.
 
@@ -79,22 +84,26 @@ def verify_image(
         image: a .sif file, a root folder, an archive, or a name in an engine's store.
         lock: the lock to hold it against; by default the committed one of the image's stack.
         signed: an image that nobody has signed is a difference too.
+        key: the signer's public key as a PEM file, instead of the keyring.
         root: the project's folder.
 
     Raises:
         UserError: it is no image of ours (no lock inside), or the lock is missing or bad.
     """
     kind = image_kind(image)
-    signature = read_signature(image, kind=kind)
+    signature = read_signature(image, kind=kind, key=key)
     with opened(image) as inside:
         print(f"looking into {image} …", file=sys.stderr)
         facts = observe(inside, root=root)
+    labels = outer_labels(image)
+    if labels is not None:
+        facts |= {"inventory.labels": Fact(labels, f"{image}: its configuration")}
     path = lock or lock_path(_stack_inside(facts, image))
     judged = load_lock(path)
     evidence = Evidence(facts, lock=judged, device="cpu")
     results = [one for name in IMAGE_CHECKS for one in run_all(find_check(name), evidence)]
-    labels = facts["inventory.labels"].value or {}
-    files = tracked_files(root, revision=labels.get(REVISION_LABEL, ""), parts=PROJECT_PARTS)
+    revision = (facts["inventory.labels"].value or {}).get(REVISION_LABEL, "")
+    files = tracked_files(root, revision=revision, parts=PROJECT_PARTS)
     parts = Judge(facts, lock=judged).parts(revision_files=files, results=results)
     parts.append(signature_part(signature, required=signed))
     return Verification(
@@ -117,6 +126,13 @@ def observe(inside: str, *, root: Path = ROOT) -> Facts:
                         fix="see what it prints: singularity exec IMAGE true")  # fmt: skip
     data = json.loads(lines[-1][len(MARK) :])
     return Facts({key: Fact(**fact) for key, fact in data["facts"].items()})
+
+
+def print_verification(verification: Verification, *, as_json: bool) -> int:
+    """Print a verification and return the exit code."""
+    render = render_json if as_json else render_text
+    sys.stdout.write(render(verification))
+    return verification.exit_code
 
 
 def print_sbom(image: str) -> None:

@@ -131,8 +131,12 @@ def find_owners(paths: Iterable[str], *, root: Path = Path("/")) -> dict[str, st
     return owners
 
 
-def _installed(root: Path) -> Iterator[dict[str, str]]:
-    text = (root / DATABASE / "status").read_text(encoding="utf-8", errors="replace")
+def parse_status(text: str) -> Iterator[dict[str, str]]:
+    """Yield the fields of each installed package of a status file.
+
+    Args:
+        text: the content of ``/var/lib/dpkg/status``.
+    """
     for stanza in text.split("\n\n"):
         fields: dict[str, str] = {}
         name = ""
@@ -142,8 +146,14 @@ def _installed(root: Path) -> Iterator[dict[str, str]]:
                 continue
             name, _, value = line.partition(":")
             fields[name] = value.strip()
-        if fields.get("Status", "").endswith(" installed") and "Version" in fields:
+        whole = {"Package", "Version", "Architecture"} <= fields.keys()
+        if whole and fields.get("Status", "").endswith(" installed"):
             yield fields
+
+
+def _installed(root: Path) -> Iterator[dict[str, str]]:
+    path = root / DATABASE / "status"
+    return parse_status(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _info(root: Path, name: str, architecture: str, kind: str) -> str:
