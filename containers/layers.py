@@ -100,7 +100,10 @@ def _lay(layer: tarfile.TarFile, entries: dict[str, Entry], kept: dict[str, byte
             _remove(entries, f"{folder}/{name[len(_GONE) :]}".lstrip("/"), fresh, itself=True)
         else:
             fresh.add(path)
-            entries[path] = _entry(layer, member, path, entries, kept)
+            entry = _entry(layer, member, path, entries, kept)
+            if path in entries and entries[path].type == FOLDER != entry.type:
+                _remove(entries, path, fresh, itself=False)
+            entries[path] = entry
 
 
 def _remove(entries: dict[str, Entry], path: str, fresh: set[str], *, itself: bool) -> None:

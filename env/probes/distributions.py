@@ -132,8 +132,9 @@ def _record(one: importlib.metadata.Distribution) -> tuple[tuple[str, str], ...]
 
 def _hex(digest: str) -> str:
     """Return a RECORD's digest (base64 for URLs, its padding left off) in hex."""
+    padded = digest + "=" * (-len(digest) % 4)
     try:
-        return base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
+        return base64.b64decode(padded, altchars=b"-_", validate=True).hex() or "not a hash"
     except ValueError:
         return "not a hash"
 
