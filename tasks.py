@@ -83,6 +83,10 @@ def _required(**values: str | None) -> None:
         raise UserError(f"{' and '.join(missing)}", found="nothing", fix="add it; see --help")
 
 
+HOSTS_HELP = "where the ranks run: NAME:RANKS,… in this order; slurm for those of the Slurm job"
+LAUNCHER_HELP = "auto, mpirun or srun; auto takes srun for --hosts inside a Slurm job"
+
+
 def _path(value: str | None) -> Path | None:
     return Path(value) if value else None
 
@@ -256,7 +260,11 @@ def sbom(c: Context, image: str | None = None) -> None:
 
 @command(
     help={
-        "ranks": "processes to launch and judge together",
+        "ranks": "processes to launch and judge together; by default one, or all of --hosts",
+        "hosts": HOSTS_HELP,
+        "launcher": LAUNCHER_HELP,
+        "timeout": "seconds after which a launch is given up",
+        "allreduce": "also sum so many MiB over the ranks, and time it",
         "image": "validate inside this image",
         "stack": "hold the machine against this stack's lock; by default the image's or host's",
         "device": "auto, cpu or gpu: what training will ask for",
@@ -270,7 +278,11 @@ def sbom(c: Context, image: str | None = None) -> None:
 )
 def validate_env(
     c: Context,
-    ranks: int = 1,
+    ranks: int = 0,
+    hosts: str = "",
+    launcher: str = "auto",
+    timeout: int = 300,
+    allreduce: int = 0,
     image: str = "",
     stack: str = "",
     device: str = "auto",
@@ -282,17 +294,19 @@ def validate_env(
     dry_run: bool = False,
 ) -> int:
     """Prove this machine: versions, MPI, binding, GPUs, memory; each failure with its fix."""
+    from containers.hosts import parse_hosts
+    from containers.job import Job
     from containers.preflight import Validation, validate
 
     given = {"--stack": stack, "--only": only, "--skip": skip}
     options = [token for name, value in given.items() if value for token in (name, value)]
     validation = Validation(
-        ranks,
+        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         device=device,
         report=_path(json),
         options=(*options, "--fail-fast") if fail_fast else tuple(options),
-        oversubscribe=oversubscribe,
+        allreduce_mib=allreduce,
     )
     return validate(validation, dry_run=dry_run)
 
@@ -399,7 +413,10 @@ def prepare_data(
     help={
         "data": "a folder made by prepare-data",
         "run": "a new run folder, or with --resume an old one",
-        "ranks": "processes: one for each GPU, or for a share of the cores",
+        "ranks": "processes: one for each GPU, or for a share of the cores; all of --hosts",
+        "hosts": HOSTS_HELP,
+        "launcher": LAUNCHER_HELP,
+        "timeout": "seconds after which a launch of the validation is given up",
         "image": "train inside this image",
         "resume": "go on from the last checkpoint",
         "config": "a configuration file (TOML or JSON)",
@@ -413,7 +430,10 @@ def train(
     c: Context,
     data: str = "",
     run: str = "",
-    ranks: int = 1,
+    ranks: int = 0,
+    hosts: str = "",
+    launcher: str = "auto",
+    timeout: int = 300,
     image: str = "",
     resume: bool = False,
     config: str = "",
@@ -423,6 +443,8 @@ def train(
     dry_run: bool = False,
 ) -> int:
     """Prove the machine, then train CheXNet on it with Horovod."""
+    from containers.hosts import parse_hosts
+    from containers.job import Job
     from containers.train import Training
     from containers.train import train as start
 
@@ -430,13 +452,12 @@ def train(
     training = Training(
         Path(data),
         Path(run),
-        ranks=ranks,
+        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         config=_path(config),
         settings=tuple(set or ()),
         resume=resume,
         validate=not no_validate,
-        oversubscribe=oversubscribe,
     )
     return start(training, dry_run=dry_run)
 

@@ -193,8 +193,9 @@ def _rank(argv: list[str]) -> int:
     args = _rank_parser().parse_args(argv)
     checks, _ = select_checks(only=args.only, skip=args.skip, launched=True)
     look = plan_look(
-        checks, probes=PROBES, of_host=args.hosts_but is not None, except_boot=args.hosts_but,
-        paths=args.see, allreduce_mib=args.allreduce, timeout_s=args.time_limit,
+        checks, probes=PROBES, only=args.probes, of_host=args.hosts_but is not None,
+        except_boot=args.hosts_but, paths=args.see, allreduce_mib=args.allreduce,
+        timeout_s=args.time_limit,
     )  # fmt: skip
     try:
         path, lock = find_lock(lock=args.lock, stack=None)
@@ -221,6 +222,8 @@ def _rank_parser() -> argparse.ArgumentParser:
     add("--lock", type=Path, metavar="FILE", help="the lock this rank should have before it")
     add("--only", type=_names, default=[], metavar="ID,…", help="observe for these checks alone")
     add("--skip", type=_names, default=[], metavar="ID,…", help="do not observe for these checks")
+    add("--probes", type=_names, metavar="NAME,…",
+        help="observe with these probes whatever the checks read, and join nobody")
     add("--hosts-but", metavar="BOOT_ID",
         help="observe on each host what the static phase does, but on that of this boot id")
     add("--see", type=Path, action="append", default=[], metavar="PATH",

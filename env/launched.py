@@ -28,6 +28,7 @@ def plan_look(
     checks: Iterable[Check],
     *,
     probes: Probes,
+    only: Iterable[str] | None = None,
     except_boot: str | None = None,
     of_host: bool = True,
     paths: Iterable[Path] = (),
@@ -41,6 +42,7 @@ def plan_look(
     Args:
         checks: those that will judge.
         probes: by the first part of their facts' keys.
+        only: names of probes, instead of what the checks read; nobody is joined then.
         except_boot: the boot id of a host at which somebody has looked.
         of_host: whether hosts are looked at, rather than ranks alone.
         paths: what every rank should see.
@@ -50,9 +52,11 @@ def plan_look(
         root: the folder in which /proc, /sys, /etc and /dev lie.
     """
     checks = list(checks)
-    joins = any(JOINED in one.reads for one in checks)
+    joins = only is None and any(JOINED in one.reads for one in checks)
     every = _prefixes(one for one in checks if one.phase == LAUNCHED) - {"frameworks"} | {"host"}
     first = _prefixes(one for one in checks if one.phase == STATIC) - every
+    if only is not None:
+        every, of_host = {*only, "host"}, False
 
     def bound(names: set[str]) -> tuple[Probe, ...]:
         return tuple(partial(p, root, environ) for name, p in probes.items() if name in names)

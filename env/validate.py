@@ -26,16 +26,26 @@ from env.errors import UserError
 from env.facts import CannotTellError, Fact, Facts
 from env.launched import run_everywhere
 from env.lock import Lock, load_lock, lock_path
+from env.probes.container import probe_container
+from env.probes.driver import probe_driver
 from env.probes.frameworks import probe_frameworks
 from env.probes.gpu import probe_gpu
 from env.probes.host import parse_os_release, probe_host
+from env.probes.known import probe_known
+from env.probes.leftover import probe_leftover
+from env.probes.libraries import probe_libraries
 from env.probes.mpi import probe_mpi
 from env.probes.network import probe_network
 from env.probes.packages import probe_packages
+from env.probes.topology import probe_topology
+from env.probes.rdma import probe_rdma
+from env.probes.settings import probe_settings
+from env.probes.storage import probe_storage
 from env.probes.versions import probe_versions
 from env.report import Report
 from env.result import Finding, Result, Status, exit_code
 from env.stack import load_stacks
+from env.topology import topology_to_json
 
 IMAGE_LOCK = Path("opt/chexnet/stack.lock.json")
 
@@ -44,14 +54,27 @@ PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
     "host": lambda root, environ: probe_host(root, environ=environ),
     "packages": lambda root, environ: probe_packages(environ=environ),
     "versions": lambda root, environ: probe_versions(environ=environ),
-    "mpi": lambda root, environ: probe_mpi(environ=environ),
+    "mpi": lambda root, environ: probe_mpi(root, environ=environ),
+    "settings": lambda root, environ: probe_settings(root, environ=environ),
+    "known": lambda root, environ: probe_known(root, environ=environ),
+    "leftover": lambda root, environ: probe_leftover(environ=environ),
+    "libraries": lambda root, environ: probe_libraries(root, environ=environ),
+    "storage": lambda root, environ: probe_storage(root, environ=environ),
+    "container": lambda root, environ: probe_container(root, environ=environ),
+    "rdma": lambda root, environ: probe_rdma(root, environ=environ),
     "network": lambda root, environ: probe_network(root, environ=environ),
+    "topology": lambda root, environ: {
+        "topology.host": Fact(
+            topology_to_json(probe_topology(root, environ=environ)), "/proc and /sys"
+        )
+    },
     "gpu": lambda root, environ: probe_gpu(root, environ=environ),
+    "driver": lambda root, environ: probe_driver(root, environ=environ),
     "frameworks": lambda root, environ: probe_frameworks(environ=environ),
 }
 
 # Probes of what an image brings; a bare node is judged without them.
-_INSTALLED = ("packages", "versions", "mpi", "frameworks")
+_INSTALLED = ("packages", "versions", "mpi", "known", "libraries", "frameworks")
 
 
 def collect_static(
