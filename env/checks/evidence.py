@@ -54,6 +54,12 @@ class Evidence:
         hosts = [binding.host for binding in self.planned().values()]
         return max((hosts.count(host) for host in set(hosts)), default=self.num_ranks)
 
+    @property
+    def num_hosts(self) -> int:
+        """How many hosts the ranks are on, by the plan or by their records; at least 1."""
+        planned = {binding.host for binding in self.planned().values()}
+        return max(1, len(planned), len({self.host_of(rank) for rank in self.ranks}))
+
     @cached_property
     def reported(self) -> dict[int, Facts]:
         """The facts of each rank whose record could be read, in the order of the ranks."""

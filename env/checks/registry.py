@@ -21,7 +21,9 @@ from env.result import Finding, Result, Status
 STATIC = "static"
 LAUNCHED = "launched"
 THEMES = (
-    "versions", "compatibility", "horovod", "mpi", "resources", "gpu", "launch", "ranks",
+    "versions", "compatibility", "horovod", "mpi", "openmpi", "libraries", "settings", "resources",
+    "storage", "container", "network", "gpu", "gpu_health", "gpu_links",
+    "gpu_ranks", "driver", "driver_library", "launch", "ranks",
     "hosts", "binding", "site",
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ def probe_host(
         "host.memory_available": read_fact(meminfo, parse=lambda text: _kib(text, "MemAvailable:")),
         "host.open_files": read_fact(limits, parse=lambda text: _limit(text, "Max open files")),
         "host.processes": read_fact(limits, parse=lambda text: _limit(text, "Max processes")),
+        "host.limits": read_fact(limits, parse=parse_limits),
+        "host.spaces": _spaces(root),
         "host.shm": _shared_memory(root / "dev/shm", statvfs),
     } | probe_cgroup(root)
 
@@ -70,6 +73,23 @@ def _field(text: str, name: str) -> str:
 
 def _kib(text: str, name: str) -> int:
     return int(_field(text, name).split()[0]) * 1024
+
+
+def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
+    """Return ``{name: {soft, hard}}`` of /proc/self/limits; None where there is no limit.
+
+    Raises:
+        ValueError: no line of it is a limit.
+    """
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r"Max (.+?)\s+(\d+|unlimited)\s+(\d+|unlimited)(\s|$)", line)
+        if match:
+            soft, hard = (None if word == "unlimited" else int(word) for word in match.group(2, 3))
+            found[match[1]] = {"soft": soft, "hard": hard}
+    if not found:
+        raise ValueError("no limits in it")
+    return found
 
 
 def _limit(text: str, name: str) -> int | None:
@@ -109,6 +129,18 @@ def _numa_nodes(root: Path) -> Fact:
     except (OSError, ValueError) as error:
         return Fact(None, str(folder), problem=str(error))
     return Fact(nodes, str(folder))
+
+
+def _spaces(root: Path) -> Fact:
+    """Return what ranks of one host must have in common to meet in memory: ``{ipc, shm}``.
+
+    The namespace of System V's objects, and the device that /dev/shm lies on.
+    """
+    link, folder = root / "proc/self/ns/ipc", root / "dev/shm"
+    try:
+        return Fact({"ipc": str(link.readlink()), "shm": folder.stat().st_dev}, str(link))
+    except OSError as error:
+        return Fact(None, str(link), problem=error.strerror or repr(error))
 
 
 def _shared_memory(path: Path, statvfs: Callable[[str], Any]) -> Fact:
