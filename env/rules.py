@@ -171,11 +171,12 @@ def versions_of_stack(stack: Stack, *, lock: Lock) -> dict[str, str | None]:
     }
     edited = Path(stack.horovod.edits).stem.rpartition("-")[2]
     found["horovod_edits"] = edited or "0"
-    # Horovod is compiled in the same image.
-    found |= {f"horovod_{name}": found[name] for name in ("tensorflow", "python")}
+    for name in ("tensorflow", "python"):  # Horovod is compiled in the same image
+        if name in found:
+            found.setdefault(f"horovod_{name}", found[name])
     for package in lock.system_packages:
         match = _SYSTEM_NAME.fullmatch(package.name)
-        if match and match[1] in _SYSTEM and "build" not in package.groups:
+        if match and match[1] in _SYSTEM and set(package.groups) != {"build"}:
             found[_SYSTEM[match[1]]] = package.version
     for package in lock.python:
         name, _, cuda = normal_name(package.name).partition("-cu1")
