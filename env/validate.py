@@ -37,7 +37,8 @@ from env.probes.libraries import probe_libraries
 from env.probes.mpi import probe_mpi
 from env.probes.network import probe_network
 from env.probes.packages import probe_packages
-from env.probes.topology import probe_topology
+from env.probes.placement import probe_placement, probe_places
+from env.probes.python import probe_python
 from env.probes.rdma import probe_rdma
 from env.probes.settings import probe_settings
 from env.probes.storage import probe_storage
@@ -45,7 +46,6 @@ from env.probes.versions import probe_versions
 from env.report import Report
 from env.result import Finding, Result, Status, exit_code
 from env.stack import load_stacks
-from env.topology import topology_to_json
 
 IMAGE_LOCK = Path("opt/chexnet/stack.lock.json")
 
@@ -55,6 +55,7 @@ PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
     "packages": lambda root, environ: probe_packages(environ=environ),
     "versions": lambda root, environ: probe_versions(environ=environ),
     "mpi": lambda root, environ: probe_mpi(root, environ=environ),
+    "python": lambda root, environ: probe_python(environ=environ),
     "settings": lambda root, environ: probe_settings(root, environ=environ),
     "known": lambda root, environ: probe_known(root, environ=environ),
     "leftover": lambda root, environ: probe_leftover(environ=environ),
@@ -63,18 +64,15 @@ PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
     "container": lambda root, environ: probe_container(root, environ=environ),
     "rdma": lambda root, environ: probe_rdma(root, environ=environ),
     "network": lambda root, environ: probe_network(root, environ=environ),
-    "topology": lambda root, environ: {
-        "topology.host": Fact(
-            topology_to_json(probe_topology(root, environ=environ)), "/proc and /sys"
-        )
-    },
+    "topology": lambda root, environ: probe_placement(root, environ=environ),
+    "places": lambda root, environ: probe_places(root, environ=environ),
     "gpu": lambda root, environ: probe_gpu(root, environ=environ),
     "driver": lambda root, environ: probe_driver(root, environ=environ),
     "frameworks": lambda root, environ: probe_frameworks(environ=environ),
 }
 
 # Probes of what an image brings; a bare node is judged without them.
-_INSTALLED = ("packages", "versions", "mpi", "known", "libraries", "frameworks")
+_INSTALLED = ("packages", "versions", "mpi", "known", "python", "libraries", "frameworks")
 
 
 def collect_static(

@@ -21,10 +21,10 @@ from env.result import Finding, Result, Status
 STATIC = "static"
 LAUNCHED = "launched"
 THEMES = (
-    "versions", "compatibility", "horovod", "mpi", "openmpi", "libraries", "settings", "resources",
-    "storage", "container", "network", "gpu", "gpu_health", "gpu_links",
+    "versions", "python", "compatibility", "horovod", "mpi", "openmpi", "libraries", "settings",
+    "resources", "storage", "container", "network", "gpu", "gpu_health", "gpu_links",
     "gpu_ranks", "driver", "driver_library", "launch", "ranks",
-    "hosts", "binding", "site",
+    "hosts", "placement", "binding", "site",
 )  # fmt: skip
 
 # What the function of a check returns: one finding, or several where each is a thing of its

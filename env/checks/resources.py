@@ -149,7 +149,7 @@ def check_process(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 Status.FAIL if soft < needed else Status.WARN,
                 f"at least {_amount(name, wanted)} of {name}", found,
-                where=f"ulimit {option}", fix=f"ulimit {option} {raised} in the job script" if enough else "",
+                where=f"ulimit {option}", fix=f"ulimit {option} {raised}" if enough else "",
             )  # fmt: skip
 
 
