@@ -21,6 +21,12 @@ from containers.image import SIF, image_kind
 from containers.runtime import find_engine
 from env.errors import EXIT_FAILED, UserError
 
+# What the engine says where it has the image, but not the key to judge it by.
+_NO_KEY = (
+    "unknown entity",  # a PGP key that is not in the keyring
+    "key material not provided",  # signed by a key of the other kind, PEM or PGP
+    "accepted signatures do not match",  # another PEM key than the one named
+)
 _PERSON = re.compile(r"([^<>]*[^<>\s])\s*<([^<>\s]+@[^<>\s]+)>")
 
 
@@ -73,27 +79,28 @@ def parse_signature(stdout: str, stderr: str, *, image: str) -> Signature:
         image: the image, to name it in a fix.
     """
     said = [line for line in stderr.splitlines() if line.startswith(("FATAL", "ERROR"))]
-    reason = said[-1].partition(":")[2].strip() if said else "no reason given"
+    reason = said[-1].partition(":")[2].strip() if said else ""
     try:
         told = json.loads(stdout)
-        number = told["Signatures"]
         signed = [one["Signer"] for one in told["SignerKeys"] or ()]
-        whole = [one["DataCheck"] and one["KeyCheck"] for one in signed]
-        names = [f"{one['Name']} ({one['Fingerprint'].upper()})".strip() for one in signed]
-        parts = [one["Partition"] for one in signed]
+        names = [f"{one['Name']} ({one['Fingerprint'].upper() or 'a PEM key'})" for one in signed]
+        broken = [one["Partition"] for one in signed if not one["DataCheck"]]
+        number = told["Signatures"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Signature("unknown", problem=f"the engine could not tell: {reason}",
-                         where=image, fix="try it by hand: apptainer verify IMAGE")  # fmt: skip
+        problem = f"the engine could not tell: {reason or 'no reason given'}"
+        return Signature("unknown", problem=problem, where=image,
+                         fix="try it by hand: apptainer verify IMAGE")  # fmt: skip
+    if any(words in reason for words in _NO_KEY):
+        fix = (
+            "get the signer's public key from them, then: apptainer key import FILE, or --key FILE"
+        )
+        problem = f"signed with a key that is not known here ({reason})"
+        return Signature("unknown", problem=problem, where=image, fix=fix)
     if not number:
         return Signature("unsigned", where=image, fix="sign it: invoke sign-image IMAGE")
     signers = tuple(sorted(set(names)))
-    if signed and all(whole) and not said:
+    if signed and not broken and not said:
         return Signature("good", signers)
-    if not signed and "unknown entity" in reason:
-        fix = "get the signer's public key from them, then: apptainer key import FILE"
-        return Signature("unknown", problem="signed with a key that is not in the keyring here",
-                         where=image, fix=fix)  # fmt: skip
-    broken = [part for part, good in zip(parts, whole, strict=True) if not good]
     return Signature(
         "broken", signers, problem=f"changed since it was signed: {reason}",
         where=f"{image}: {', '.join(broken) or 'its signature'}",

@@ -109,26 +109,19 @@ def test_devices_are_told_by_kind_and_numbers(tmp_path):
 
 
 def layer(members):
-    """Return a layer: ``(name, content)``; other kinds as TarInfo."""
+    """Return a layer: of each member its name, and its content or its type and target."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, content in members:
+        for name, what in members:
             info = tarfile.TarInfo(name)
-            if callable(content):
-                content(info)
-                content = b""
+            content = what if isinstance(what, bytes) else b""
+            if not isinstance(what, bytes):
+                info.type, info.linkname = what
             elif name.endswith("/"):
-                info.type, info.mode, content = tarfile.DIRTYPE, 0o755, b""
+                info.type, info.mode = tarfile.DIRTYPE, 0o755
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
-
-
-def link(kind, target):
-    def change(info):
-        info.type, info.linkname = kind, target
-
-    return change
 
 
 def archive(path, layers, *, labels=None, form="oci"):
@@ -166,8 +159,8 @@ LOWER = [
 ]  # fmt: skip
 UPPER = [
     ("etc/.wh.goes", b""), ("opt/new", b"hello\n"), ("opt/.wh..wh..opq", b""),
-    ("srv/.wh.deep", b""), ("was", b"hello\n"), ("etc/hard", link(tarfile.LNKTYPE, "etc/stays")),
-    ("etc/soft", link(tarfile.SYMTYPE, "stays")),
+    ("srv/.wh.deep", b""), ("was", b"hello\n"), ("etc/hard", (tarfile.LNKTYPE, "etc/stays")),
+    ("etc/soft", (tarfile.SYMTYPE, "stays")),
 ]  # fmt: skip
 
 
