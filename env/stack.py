@@ -40,6 +40,8 @@ _TABLES: dict[str, dict[str, type]] = {
 }  # fmt: skip
 # Keys that only some stacks have, with what stands for them elsewhere.
 _OPTIONAL: dict[str, dict[str, Any]] = {"base": {"build_image": ""}}
+# Tables with a check of their own.
+_OWN_CHECKS = ("components", "driver_minimum", "gpus", "sources", "downloads")
 _GPU_KEYS = ("name", "compute_capability", "code", "driver")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.post)\d+)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -118,6 +120,14 @@ class HorovodBuild:
 
 
 @dataclass(frozen=True)
+class Download:
+    """The sources of a component that is compiled in the image: where from, and their hash."""
+
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Stack:
     """A chosen set of versions.
 
@@ -130,6 +140,7 @@ class Stack:
         gpus: the generations of GPUs it promises to serve.
         sources: where each claim is from, by component, ``driver_minimum`` and ``gpus``:
             addresses of pages, or packages whose own metadata says it.
+        downloads: by component, for what the distribution has not got.
     """
 
     name: str
@@ -141,6 +152,7 @@ class Stack:
     driver_minimum: str
     gpus: tuple[Gpu, ...]
     sources: Mapping[str, tuple[str, ...]]
+    downloads: Mapping[str, Download]
     python: PythonPackages
     system: SystemPackages
     horovod: HorovodBuild
@@ -215,19 +227,22 @@ def _extended(path: Path, raw: Mapping[str, Any], name: str, seen: tuple[str, ..
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two tables as one, key by key in tables within them too; ``above`` wins."""
+    """Return two tables as one, key by key in tables within them too; ``above`` wins.
+
+    An empty text takes a key away.
+    """
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _laid_over(merged[key], value) if both else value
-    return merged
+    return {key: value for key, value in merged.items() if value != ""}
 
 
 def _stack(path: Path, name: str, raw: Mapping[str, Any]) -> Stack:
     where = f"stack {name!r}"
     scalars = {"status": STATUSES, "device": DEVICES, "summary": None}
     for key in raw:
-        if key not in {*scalars, *_TABLES, "components", "driver_minimum", "gpus", "sources"}:
+        if key not in {*scalars, *_TABLES, *_OWN_CHECKS}:
             raise _wrong(path, where, key, "a known key")
     for key, allowed in scalars.items():
         value = raw.get(key)
@@ -235,16 +250,17 @@ def _stack(path: Path, name: str, raw: Mapping[str, Any]) -> Stack:
             raise _wrong(path, where, key, f"one of {', '.join(allowed)}" if allowed else "a text")
     for table, keys in _TABLES.items():
         _check_table(path, where, table, raw.get(table), keys)
-    if not _SHA256.fullmatch(raw["horovod"]["sha256"]):
-        raise _wrong(path, where, "horovod.sha256", "64 hex digits")
+    _check_sha256(path, where, "horovod", raw["horovod"])
     _check_components(path, where, raw)
     gpus = _gpus(path, where, raw)
     _check_sources(path, where, raw)
+    downloads = _downloads(path, where, raw)
     return Stack(
         name=name, status=raw["status"], summary=raw["summary"], device=raw["device"],
         base=Base(**_frozen(raw["base"])), components=dict(raw["components"]),
         driver_minimum=raw.get("driver_minimum", ""), gpus=gpus,
-        sources=_frozen(raw["sources"]), python=PythonPackages(**_frozen(raw["python"])),
+        sources=_frozen(raw["sources"]), downloads=downloads,
+        python=PythonPackages(**_frozen(raw["python"])),
         system=SystemPackages(**_frozen(raw["system"])), horovod=HorovodBuild(**raw["horovod"]),
     )  # fmt: skip
 
@@ -316,6 +332,29 @@ def _gpus(path: Path, where: str, raw: Mapping[str, Any]) -> tuple[Gpu, ...]:
             if not _is_version(table[key]):
                 raise _wrong(path, where, f"{name}.{key}", "a version in quotes")
     return tuple(Gpu(**table) for table in tables)
+
+
+def _check_sha256(path: Path, where: str, table: str, value: Mapping[str, Any]) -> None:
+    """Refuse a table whose checksum is missing or cannot be one."""
+    digest = value.get("sha256")
+    if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+        raise _wrong(path, where, f"{table}.sha256", "64 hex digits")
+
+
+def _downloads(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Download]:
+    """Return the sources that are compiled, each with its hash."""
+    tables = raw.get("downloads", {})
+    for component, table in tables.items():
+        name = f"downloads.{component}"
+        if component not in raw["components"] or not isinstance(table, dict):
+            raise _wrong(path, where, name, "a table for a component of this stack")
+        for key in table:
+            if key not in ("url", "sha256"):
+                raise _wrong(path, where, f"{name}.{key}", "url and sha256 only")
+        if not str(table.get("url", "")).startswith("https://"):
+            raise _wrong(path, where, f"{name}.url", "an address (https:)")
+        _check_sha256(path, where, name, table)
+    return {component: Download(**table) for component, table in tables.items()}
 
 
 def _check_sources(path: Path, where: str, raw: Mapping[str, Any]) -> None:

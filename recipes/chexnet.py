@@ -12,8 +12,9 @@ from hpccm.common import container_type
 from hpccm.primitives import baseimage, raw
 
 from env.lock import Lock
-from recipes.blocks.cuda import Gpu
+from recipes.blocks.cuda import Gpu, Held
 from recipes.blocks.horovod import Horovod
+from recipes.blocks.mpi import Mpi
 from recipes.blocks.project import Project
 from recipes.blocks.sections import Sections
 from recipes.blocks.system import SystemPackages
@@ -36,9 +37,13 @@ def make_stages(lock: Lock, *, local_base: str = "", build_stage: str = "") -> t
     """
     first = Stage(name=BUILD_STAGE)
     first += _base(lock, local=local_base, name=BUILD_STAGE)
+    if _holds_versions(lock):
+        first += Held()
     if set(lock.base["sections"]) > {"main"}:
         first += Sections(sections=lock.base["sections"])
-    first += SystemPackages(build=lock.system["build"], run=lock.system["run"])
+    first += SystemPackages(lock=lock)
+    if lock.downloads:
+        first += Mpi(lock=lock)
     first += TensorFlow(lock=lock)
     first += Horovod(lock=lock)
     second = Stage()
@@ -53,11 +58,17 @@ def make_stages(lock: Lock, *, local_base: str = "", build_stage: str = "") -> t
     return first, second
 
 
+def _holds_versions(lock: Lock) -> bool:
+    """Return whether the catalogue names a version where the base may hold another."""
+    return any("=" in name for names in lock.system.values() for name in names)
+
+
 def _base(lock: Lock, *, local: str, name: str) -> list[object]:
     """Return the layers that a stage stands on."""
     common = {"_as": name, "_distro": DISTRIBUTION_FAMILY, "_docker_env": False}
     if not local:
-        return [baseimage(image=lock.base["image"], **common)]
+        compiles = name == BUILD_STAGE and lock.base["build_image"]
+        return [baseimage(image=lock.base["build_image" if compiles else "image"], **common)]
     if hpccm.config.g_ctype == container_type.SINGULARITY:
         return [baseimage(image=local, _bootstrap="localimage", **common)]
     return [baseimage(image="scratch", **common), raw(docker=f"ADD {local} /")]

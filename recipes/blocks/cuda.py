@@ -9,13 +9,29 @@ versions, the driver's floor and the generations of GPUs to the lock.
 from __future__ import annotations
 
 from hpccm.building_blocks.base import bb_base
-from hpccm.primitives import comment, environment
+from hpccm.primitives import comment, environment, shell
 
 from env.lock import Lock
 from recipes.layout import site_packages
 
 # The library's wheel, without the number of the CUDA it was built for.
 _NCCL_WHEEL = "nvidia-nccl-cu"
+
+
+class Held(bb_base):
+    """Lets the catalogue choose versions that NVIDIA's base images hold: NCCL, cuDNN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self += comment("The catalogue chooses the versions that the base holds", reformat=False)
+        # Nothing held is no mistake, though apt-mark would say so.
+        self += shell(commands=[
+            'for name in $(apt-mark showhold); do apt-mark unhold "$name"; done'
+        ])  # fmt: skip
+
+    def runtime(self, _from: str = "0") -> str:
+        """Return the same for the second stage, whose base holds as well."""
+        return str(self)
 
 
 class Gpu(bb_base):

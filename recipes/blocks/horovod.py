@@ -25,7 +25,8 @@ class Horovod(bb_base):
     def __init__(self, *, lock: Lock) -> None:
         super().__init__()
         self._gpu = bool(lock.gpus)
-        archive, digest = next(iter(lock.sources.items()))
+        archive = next(name for name in lock.sources if name.startswith("horovod-"))
+        digest = lock.sources[archive]
         source = archive.removesuffix(".tar.gz")
         variables = sorted({**lock.flags, **build_variables(lock)}.items())
         flags = " ".join(f"{name}={value}" for name, value in variables)
