@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
@@ -77,6 +77,10 @@ class Part:
     differences: tuple[Difference, ...] = ()
 
 
+_Judged = tuple[int, list[Difference], str]
+"""How many things were compared, which differ, and a note."""
+
+
 class Judge:
     """Judges one image; every method makes one part.
 
@@ -102,20 +106,24 @@ class Judge:
         """
         return [
             self._part("lock", "the lock inside is the lock", self._lock_inside),
-            self._part("labels", "the labels follow from the lock", self._labels),
+            self._part("labels", "labels as the lock wants them", self._labels),
             self._part("system", "distribution packages as locked", self._system),
-            self._part("system-files", "their files as shipped", self._system_files),
+            self._part(
+                "system-files", "files of distribution packages as shipped", self._system_files
+            ),
             self._part("python", "Python packages as locked", self._python),
-            self._part("python-files", "their files as installed", self._python_files),
-            self._part("loaded", "libraries in a process that trains", self._loaded),
+            self._part("python-files", "files of Python packages as installed", self._python_files),
+            self._part("loaded", "libraries loaded by a process that trains", self._loaded),
             self._part("sbom", "the bill of materials lists what is there", self._sbom),
             self._part(
-                "project", "the project's files", lambda part: self._project(part, revision_files)
+                "project",
+                "the project's files as of its revision",
+                lambda part: self._project(part, revision_files),
             ),
             _checks_part(results),
         ]
 
-    def _part(self, name: str, title: str, judge: Any) -> Part:  # noqa: ANN401
+    def _part(self, name: str, title: str, judge: Callable[[str], _Judged]) -> Part:
         """Run one method; what it could not read makes it UNKNOWN."""
         part = f"image.{name}"
         try:
@@ -128,7 +136,7 @@ class Judge:
     def _differ(self, part: str, expected: str, found: str, where: str) -> Difference:
         return Difference(part, expected, found, where, self.rebuild)
 
-    def _lock_inside(self, part: str) -> tuple[int, list[Difference], str]:
+    def _lock_inside(self, part: str) -> _Judged:
         where = self._facts["inventory.lock"].origin
         try:
             inside = json.loads(self._facts.value("inventory.lock"))
@@ -143,7 +151,7 @@ class Judge:
         ]  # fmt: skip
         return len(keys), differences, ""
 
-    def _labels(self, part: str) -> tuple[int, list[Difference], str]:
+    def _labels(self, part: str) -> _Judged:
         labels = self._facts.value("inventory.labels")
         where = self._facts["inventory.labels"].origin
         wanted = stack_labels(self._lock)
@@ -159,7 +167,7 @@ class Judge:
         ]
         return len(wanted) + len(ORIGIN_LABELS), differences, ""
 
-    def _system(self, part: str) -> tuple[int, list[Difference], str]:
+    def _system(self, part: str) -> _Judged:
         locked = self._locked_system()
         found = {
             (p["name"], p["architecture"]): p["version"]
@@ -194,17 +202,17 @@ class Judge:
             differences.append(self._differ(part, *line, where))
         return differences
 
-    def _system_files(self, part: str) -> tuple[int, list[Difference], str]:
+    def _system_files(self, part: str) -> _Judged:
         return self._files(part, "inventory.system_files")
 
-    def _python(self, part: str) -> tuple[int, list[Difference], str]:
+    def _python(self, part: str) -> _Judged:
         wanted = {normal_name(p.name): p.version for p in self._lock.python if "run" in p.groups}
         wanted["horovod"] = self._lock.components["horovod"]
         found = {p["name"]: p["version"] for p in self._facts.value("inventory.python")}
         where = self._facts["inventory.python"].origin
         return len(wanted), self._versions(part, wanted, found, where), ""
 
-    def _python_files(self, part: str) -> tuple[int, list[Difference], str]:
+    def _python_files(self, part: str) -> _Judged:
         compared, differences, note = self._files(part, "inventory.python_files")
         differences += [
             self._differ(part, "a file that a package brought", "a file of nobody", path)
@@ -217,7 +225,7 @@ class Judge:
         ]
         return compared, differences, note
 
-    def _files(self, part: str, key: str) -> tuple[int, list[Difference], str]:
+    def _files(self, part: str, key: str) -> _Judged:
         told = self._facts.value(key)
         listed = self._listed_files()
         differences = []
@@ -237,7 +245,7 @@ class Judge:
             differences.append(self._differ(part, expected, found, one["path"]))
         return told["checked"], differences, ""
 
-    def _loaded(self, part: str) -> tuple[int, list[Difference], str]:
+    def _loaded(self, part: str) -> _Judged:
         loaded = self._facts.value("inventory.loaded")
         known = {f"{p.name} {p.version}" for p in self._lock.system_packages}
         known |= {f"{normal_name(p.name)} {p.version}" for p in self._lock.python}
@@ -278,7 +286,7 @@ class Judge:
         except (ValueError, KeyError, TypeError, IndexError):
             return {}
 
-    def _sbom(self, part: str) -> tuple[int, list[Difference], str]:
+    def _sbom(self, part: str) -> _Judged:
         where = self._facts["inventory.sbom"].origin
         if self._facts["inventory.sbom"].problem == "no such file":
             return 1, [self._differ(part, "a bill of materials", "none", where)], ""
@@ -302,9 +310,7 @@ class Judge:
             differences.append(self._differ(part, *line, where))
         return len(found) + 1, differences, ""
 
-    def _project(
-        self, part: str, revision_files: Mapping[str, str] | None
-    ) -> tuple[int, list[Difference], str]:
+    def _project(self, part: str, revision_files: Mapping[str, str] | None) -> _Judged:
         """Hold the project's files against the revision, or against the bill without it."""
         inside = dict(self._facts.value("inventory.project"))
         if revision_files is not None:

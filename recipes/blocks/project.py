@@ -28,9 +28,11 @@ ENVIRONMENT = {
 
 # The checks of `python -m env` that judge an image, whatever machine it is on.
 IMAGE_CHECKS = (
-    "python.version", "python.packages", "python.shadowed", "tensorflow.import",
-    "tensorflow.loaded", "horovod.extension", "horovod.tensorflow", "horovod.import",
-    "horovod.mpi", "libraries.duplicates", "mpi.launcher", "mpi.version", "mpi.library",
+    "python.version", "python.packages", "python.shadowed", "python.requirements",
+    "python.hooks", "python.hiding", "tensorflow.import", "tensorflow.loaded", "rules.packages",
+    "rules.mpi", "horovod.extension", "horovod.import", "horovod.mpi", "horovod.nccl",
+    "libraries.found", "libraries.symbols", "libraries.duplicates", "mpi.launcher", "mpi.version",
+    "mpi.library", "mpi.installation", "mpi.components",
 )  # fmt: skip
 
 
