@@ -1,0 +1,255 @@
+"""The GPUs that the checks of this theme look at, and the form that these checks share.
+
+Knows which GPUs are the job's on every host that was looked at: the one of the static phase,
+and those whose ranks reported. A check then judges one GPU; what several have in common
+becomes one finding, and one GPU that cannot be read does not hide the others. Registers no
+check itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from env.checks.evidence import Evidence
+from env.checks.registry import check
+from env.facts import CannotTellError, Facts
+from env.result import Finding, Status
+from env.visible import Visible, resolve_visible
+
+READS = ("gpu.nvml", "gpu.cuda", "gpu.visible", "gpu.device_files", "host.name")
+_HIDDEN = 4  # NVML_ERROR_NO_PERMISSION: a GPU of somebody else's
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of one host, as NVML described it.
+
+    Attributes:
+        host: the host's name, empty where it is not known.
+        device: as ``gpu.nvml`` holds it.
+        facts: all that was observed with it.
+        mine: whether CUDA_VISIBLE_DEVICES leaves it to the job.
+    """
+
+    host: str
+    device: Mapping[str, Any]
+    facts: Facts
+    mine: bool
+
+    def __str__(self) -> str:
+        name = self.device.get("uuid") or self.device.get("pci") or "without a name"
+        return f"GPU {self.device['index']} ({name})" + (f" on {self.host}" if self.host else "")
+
+    @property
+    def broken(self) -> bool:
+        """Whether it answered nothing; ``gpu.lost`` speaks of those."""
+        return "error" in self.device
+
+    def value(self, key: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Return what it says, None where it does not have such a thing.
+
+        Raises:
+            CannotTellError: it refused to say.
+        """
+        problem = self.device.get("problems", {}).get(key)
+        if problem is not None:
+            raise CannotTellError(f"{self}: {key}: {problem['text']}")
+        return self.device.get(key)
+
+    def finding(self, status: Status, expected: str, found: str, fix: str = "") -> Finding:
+        """Return a finding about it."""
+        hosts = (self.host,) if self.host else ()
+        return Finding(status, expected, f"{self}: {found}", where="NVML", fix=fix, hosts=hosts)
+
+
+Judge = Callable[[Evidence, list[Gpu]], Iterable[Finding]]
+
+
+def gpu_check(
+    name: str, *, title: str, fix: str, reads: tuple[str, ...] = (),
+    covers: tuple[str, ...] = (), required: bool = False,
+) -> Callable[[Judge], Judge]:  # fmt: skip
+    """Put a check of the job's GPUs into the registry; SKIP where the job wants none.
+
+    Args:
+        name: as of ``check``, like the rest.
+        title: what it makes sure of.
+        fix: what to do.
+        reads: facts beyond those that tell which GPUs are the job's.
+        covers: ids of known failures.
+        required: whether not being able to tell stops a training.
+    """
+
+    def register(judge: Judge) -> Judge:
+        @functools.wraps(judge)
+        def run(evidence: Evidence) -> Iterator[Finding]:
+            if not wanted(evidence):
+                yield Finding(Status.SKIP, title, "the training uses no GPU")
+                return
+            gpus = job_gpus(evidence)
+            good = True
+            for finding in _merged(judge(evidence, gpus)):
+                good = False
+                yield finding
+            if good and not gpus:
+                yield Finding(
+                    Status.SKIP, title, "no GPU of the job answers, see gpu.present"
+                )
+            elif good:
+                yield Finding(Status.PASS, title, f"{len(gpus)} GPUs are all right")
+
+        check(name, title=title, reads=(*READS, *reads), fix=fix, covers=covers,
+              required=required)(run)  # fmt: skip
+        return judge
+
+    return register
+
+
+def each(gpus: Iterable[Gpu], judge: Callable[[Gpu], Iterable[Finding]]) -> Iterator[Finding]:
+    """Judge one GPU after the other; those that cannot be read are named at the end.
+
+    Raises:
+        CannotTellError: at least one GPU could not be read.
+    """
+    unable = []
+    for gpu in gpus:
+        try:
+            yield from judge(gpu)
+        except CannotTellError as error:
+            unable.append(str(error))
+    if unable:
+        raise CannotTellError("; ".join(unable))
+
+
+def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Make one finding of those that differ in their GPU alone; raises last what was raised."""
+    groups: dict[tuple[Status, str, str], list[Finding]] = defaultdict(list)
+    unable: CannotTellError | None = None
+    try:
+        for finding in findings:
+            groups[finding.status, finding.expected, finding.fix].append(finding)
+    except CannotTellError as error:
+        unable = error
+    for (status, expected, fix), group in groups.items():
+        hosts = dict.fromkeys(host for finding in group for host in finding.hosts)
+        found = "; ".join(dict.fromkeys(finding.found for finding in group))
+        ranks = sorted({rank for finding in group for rank in finding.ranks})
+        yield Finding(status, expected, found, where=group[0].where, fix=fix, hosts=tuple(hosts),
+                      ranks=tuple(ranks))  # fmt: skip
+    if unable:
+        raise unable
+
+
+def wanted(evidence: Evidence) -> bool:
+    """Return whether the GPUs of this machine matter.
+
+    Where no stack says what the training wants, as in a prolog, they do if there are any.
+    """
+    if evidence.device == "auto" and evidence.stack_device is None:
+        nvml = evidence.facts["gpu.nvml"].value or {}
+        return bool(nvml.get("devices") or evidence.facts["gpu.device_files"].value)
+    return evidence.wants_gpu
+
+
+def hosts(evidence: Evidence) -> dict[str, list[Facts]]:
+    """Return what was observed on each host: in the static phase first, then by its ranks."""
+    seen: dict[str, list[Facts]] = defaultdict(list)
+    seen[str(evidence.facts["host.name"].value or "")].append(evidence.facts)
+    for _, facts in sorted(evidence.ranks.items()):
+        seen[str(facts["host.name"].value or "")].append(facts)
+    return seen
+
+
+def devices(facts: Facts) -> list[dict[str, Any]]:
+    """Return NVML's devices without those that belong to other jobs.
+
+    Raises:
+        CannotTellError: NVML could not be asked.
+    """
+    found = facts.value("gpu.nvml").get("devices", [])
+    return [device for device in found if device.get("error_code") != _HIDDEN]
+
+
+def job_gpus(evidence: Evidence) -> list[Gpu]:
+    """Return the GPUs that the job may use and that answer, on every host.
+
+    Raises:
+        CannotTellError: no host's NVML could be asked.
+    """
+    return [gpu for gpu in gpus_of_hosts(evidence) if gpu.mine and not gpu.broken]
+
+
+def gpus_of_hosts(evidence: Evidence) -> list[Gpu]:
+    """Return every GPU of every host that was looked at, once.
+
+    Raises:
+        CannotTellError: no host's NVML could be asked.
+    """
+    # A dozen checks ask for the same list, which takes its time with a thousand ranks.
+    if not _latest or _latest[0][0] is not evidence:
+        _latest[:] = [(evidence, _look(evidence))]
+    return _latest[0][1]
+
+
+_latest: list[tuple[Evidence, list[Gpu]]] = []
+
+
+def _look(evidence: Evidence) -> list[Gpu]:
+    found: dict[tuple[str, Any], Gpu] = {}
+    unable = None
+    for host, views in hosts(evidence).items():
+        for facts in views:
+            try:
+                seen = _seen(host, facts)
+            except CannotTellError as error:
+                unable = error
+                continue
+            for gpu in seen:
+                key = (host, gpu.device.get("uuid") or gpu.device["index"])
+                # Another rank of the host may be shown a GPU that the first is not.
+                if key not in found or (gpu.mine and not found[key].mine):
+                    found[key] = gpu
+    if unable and not found:
+        raise unable
+    return list(found.values())
+
+
+def _seen(host: str, facts: Facts) -> list[Gpu]:
+    here, raw = devices(facts), facts["gpu.visible"].value
+    named = [entry.strip() for entry in (raw or "").split(",")]
+    mine = set(resolve_visible(raw, here).indices)
+    # A lost GPU has no name any more, and CUDA does not show it: its number has to do.
+    mine |= {d["index"] for d in here if "error" in d and (raw is None or str(d["index"]) in named)}
+    return [Gpu(host, device, facts, device["index"] in mine) for device in here]
+
+
+def visible(facts: Facts) -> Visible:
+    """Return what CUDA shows a process: by its own word where it could be asked.
+
+    Raises:
+        CannotTellError: NVML or the variable could not be read.
+    """
+    found = devices(facts)
+    resolved = resolve_visible(facts.value("gpu.visible"), found)
+    told = (facts["gpu.cuda"].value or {}).get("devices") or []
+    names = {}
+    for device in found:
+        for part in (device, *(device.get("mig_devices") or [])):
+            digits = part.get("uuid", "").removeprefix("GPU-").removeprefix("MIG-")
+            names[digits.replace("-", "")] = (part.get("uuid"), device["index"])
+    if not told or not all(name in names for name in told):
+        return resolved
+    uuids, indices = zip(*(names[name] for name in told), strict=True)
+    return Visible(uuids, indices, resolved.problem, resolved.numbered)
+
+
+def by_host(gpus: Sequence[Gpu]) -> dict[str, list[Gpu]]:
+    """Return the GPUs of each host."""
+    groups: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in gpus:
+        groups[gpu.host].append(gpu)
+    return groups
