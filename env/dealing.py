@@ -125,14 +125,17 @@ def _places(cores: Iterable[Core]) -> dict[tuple[int, int | None], Cores]:
 
 
 def _why_far(topology: HostTopology, gpu: Gpu | None, home: int | None, cores: Cores) -> str:
-    """Return why cores are not near a GPU; empty where they are, or where there is none."""
+    """Return why cores are not at a GPU's node; empty where they are, or without GPU."""
     nodes = {core.node for core in topology.cores} - {None}
     if gpu is None or len(nodes) < 2:
         return ""
     if home is None:
         told = "no memory node" if gpu.node is None else f"node {gpu.node}, which has no cores"
         return f"where GPU {gpu.pci} is attached is unknown: the kernel tells {told}"
-    if len(_at_socket(topology, cores, home)) == len(cores):
+    if len(_at_node(topology, cores, home)) == len(cores):
         return ""
-    number = len(_at_node(topology, topology.usable, home))
-    return f"node {home} of GPU {gpu.pci} and its socket have too few cores left ({number} usable)"
+    usable = len(_at_node(topology, topology.usable, home))
+    lack = f"node {home} of GPU {gpu.pci} has too few cores left ({usable} usable)"
+    if len(_at_socket(topology, cores, home)) == len(cores):
+        return f"{lack}: on other cores of its socket"
+    return f"{lack}, and so has its socket"
