@@ -37,6 +37,8 @@ from env.probes.distributions import Distribution, file_sha256, read_distributio
 from env.probes.dpkg import SystemPackage, read_packages
 from recipes.layout import LOCK, PROJECT, SBOM
 
+# What Horovod's machine code is compiled against, as far as a stack has it.
+_AGAINST = ("tensorflow", "openmpi", "gcc", "cuda", "nccl")
 _NAMESPACE = uuid.UUID("6f0b3a3e-7f0c-5d8e-9c55-0d3a7d1c7c11")
 """Ours; only the serial numbers of our bills are made from it."""
 
@@ -154,7 +156,7 @@ def _horovod_build(lock: Lock) -> dict[str, str]:
     flags = {f"flag:{name}": value for name, value in lock.flags.items()}
     sources = {f"source:{name}": digest for name, digest in lock.sources.items()}
     edits = {f"edits:{name}": value for name, value in lock.edits.items()}
-    against = {f"against:{n}": lock.components[n] for n in ("tensorflow", "openmpi", "gcc")}
+    against = {f"against:{n}": lock.components[n] for n in _AGAINST if n in lock.components}
     return flags | sources | edits | against
 
 
@@ -188,10 +190,11 @@ def _properties(values: Mapping[str, str]) -> list[Property]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the bill of the image this runs in; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m containers.sbom", description=main.__doc__)
+    parser.add_argument("--lock", type=Path, default=Path(LOCK), help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=Path(SBOM), help="default: %(default)s")
     args = parser.parse_args(argv)
     try:
-        write_text(args.output, observe_sbom())
+        write_text(args.output, observe_sbom(lock=args.lock))
     except UserError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -67,22 +67,25 @@ def probe_inventory(
     }
 
 
-def probe_loaded(mapped: Iterable[str], *, root: Path = Path("/")) -> dict[str, Fact]:
+def probe_loaded(mapped: Fact, *, root: Path = Path("/")) -> dict[str, Fact]:
     """Return the fact ``inventory.loaded``: each mapped library with who brought it, or None.
 
     Args:
-        mapped: the paths of the libraries in a process.
+        mapped: the paths of the libraries in a process, as that process told them.
         root: the folder in which the system lies.
     """
+    if mapped.problem is not None or not isinstance(mapped.value, list):
+        problem = mapped.problem or str(mapped.value)
+        return {"inventory.loaded": Fact(None, mapped.origin, problem=problem)}
     brought = {
         path: one.owner
         for one in distributions.read_distributions(sys.path)
         for path, _ in one.files or ()
     }
-    mapped = sorted(set(mapped))
-    owners = dpkg.find_owners(mapped, root=root)
-    loaded = [{"path": path, "owner": brought.get(path) or owners.get(path)} for path in mapped]
-    return {"inventory.loaded": Fact(loaded, "/proc/self/maps")}
+    paths = sorted(set(mapped.value))
+    owners = dpkg.find_owners(paths, root=root)
+    loaded = [{"path": path, "owner": brought.get(path) or owners.get(path)} for path in paths]
+    return {"inventory.loaded": Fact(loaded, mapped.origin)}
 
 
 def observe(home: Path, checks: Iterable[str]) -> Facts:
@@ -96,11 +99,7 @@ def observe(home: Path, checks: Iterable[str]) -> Facts:
     chosen = [_without_frameworks(find_check(name)) for name in checks]
     facts = collect_static(chosen) | probe_frameworks(mapped=True)
     facts |= probe_inventory(home)
-    mapped = facts["frameworks.mapped"]
-    if mapped.problem is not None or not isinstance(mapped.value, list):
-        problem = mapped.problem or str(mapped.value)
-        return facts | {"inventory.loaded": Fact(None, mapped.origin, problem=problem)}
-    return facts | probe_loaded(mapped.value)
+    return facts | probe_loaded(facts["frameworks.mapped"])
 
 
 def _without_frameworks(check: Check) -> Check:
