@@ -63,24 +63,29 @@ def resolve_visible(raw: str | None, devices: Sequence[Mapping[str, Any]]) -> Vi
         whole = [seen for device in ours for seen in _first(device) if not seen.sliced]
         slices = [seen for device in ours for seen in _first(device) if seen.sliced]
         return _visible(whole or slices[:1], "", numbered=False)
-    chosen: list[_Seen] = []
-    entries = [entry.strip() for entry in raw.split(",")]
+    entries = [entry.strip() for entry in raw.split(",")] if raw.strip() else []
     numbered = any(_NUMBER.match(entry) for entry in entries)
+    chosen, problem = _read(entries, ours)
+    if len(chosen) > 1 and any(seen.sliced for seen in chosen):
+        problem = problem or "a process can use one MIG slice, the first that is named"
+        chosen = chosen[:1]
+    return _visible(chosen, problem, numbered=numbered)
+
+
+def _read(entries: Sequence[str], devices: Sequence[Mapping[str, Any]]) -> tuple[list[_Seen], str]:
+    """Return what the entries name up to the one that ends the list, and why that one does."""
+    chosen: list[_Seen] = []
     for place, entry in enumerate(entries):
         try:
-            seen = _find(entry, ours)
+            seen = _find(entry, devices)
         except _MeaninglessError as error:
-            problem = str(error)
-            if not problem and place < len(entries) - 1:
-                problem = f"{entry} ends the list, what follows is not seen"
-            return _visible(chosen, problem if raw.strip() else "", numbered=numbered)
+            more = place < len(entries) - 1
+            ends = f"{entry} ends the list, what follows is not seen" if more else ""
+            return chosen, str(error) or ends
         if any(seen.uuid == other.uuid for other in chosen):
-            return _visible([], f"{entry!r} names a device a second time", numbered=numbered)
+            return [], f"{entry!r} names a device a second time"
         chosen.append(seen)
-    if chosen and chosen[0].sliced and len(chosen) > 1:
-        problem = "a process can use one MIG slice, the first that is named"
-        return _visible(chosen[:1], problem, numbered=numbered)
-    return _visible(chosen, "", numbered=numbered)
+    return chosen, ""
 
 
 def _visible(chosen: Sequence[_Seen], problem: str, *, numbered: bool) -> Visible:

@@ -1,6 +1,6 @@
 """The state of each GPU: lost, in use by others, closed, divided, worn, slow.
 
-Judges one GPU after the other, on every host that was looked at. Thresholds stand where they
+Judges one GPU after the other. Thresholds stand where they
 are used, with their reason. A value that a GPU does not have (ECC of a gaming card) is no
 fault. Leaves links between GPUs to ``env.checks.gpu_links``.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from env.checks.evidence import Evidence
-from env.checks.gpus import Gpu, by_host, each, gpu_check, gpus_of_hosts, visible
+from env.checks.gpus import Gpu, all_gpus, each, gpu_check, visible
 from env.facts import CannotTellError
 from env.result import Finding, Status
 
@@ -56,7 +56,7 @@ def check_lost(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     or the PCI bus has one that no driver took.
     """
     expected = "an answer"
-    for gpu in gpus_of_hosts(evidence):
+    for gpu in all_gpus(evidence):
         if gpu.broken:
             status = Status.FAIL if gpu.mine else Status.WARN
             yield gpu.finding(status, expected, gpu.device["error"])
@@ -72,8 +72,7 @@ def check_lost(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
 
 
 def _unlisted(evidence: Evidence, driven: dict[str, Any]) -> Iterator[Finding]:
-    here = [gpu for gpu in gpus_of_hosts(evidence) if gpu.facts is evidence.facts]
-    listed = [gpu.device.get("minor") for gpu in here]
+    listed = [gpu.device.get("minor") for gpu in all_gpus(evidence)]
     if None in listed or evidence.facts.value("gpu.nvml")["state"] != "ok":
         return  # one of them does not say which it is, or none could
     files = evidence.facts.value("gpu.files")
@@ -100,12 +99,13 @@ def check_memory(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     INFO where processes are seen that a process namespace does not let us name. The job's own
     ranks, MPS and the display do not count.
     """
-    yield from each(gpus, _memory)
+    told = evidence.facts.value("gpu.processes")
+    yield from each(gpus, lambda gpu: _memory(gpu, told))
 
 
-def _memory(gpu: Gpu) -> Iterator[Finding]:
+def _memory(gpu: Gpu, told: dict[str, Any]) -> Iterator[Finding]:
     memory, expected = gpu.value("memory"), "an idle GPU"
-    strangers, unnamed, excused = _users(gpu)
+    strangers, unnamed, excused = _users(gpu, told)
     who = ", ".join([*strangers, *unnamed])
     if memory is None:
         raise CannotTellError(f"{gpu}: it does not say how much memory is used")
@@ -118,13 +118,12 @@ def _memory(gpu: Gpu) -> Iterator[Finding]:
     elif strangers or taken > idle:
         yield gpu.finding(Status.WARN, expected, text)
     elif unnamed:
-        reason = gpu.facts.value("gpu.processes")["attributable"]
-        yield gpu.finding(Status.INFO, expected, f"{text}; whose cannot be told: {reason}")
+        text += f"; whose cannot be told: {told['attributable']}"
+        yield gpu.finding(Status.INFO, expected, text)
 
 
-def _users(gpu: Gpu) -> tuple[list[str], list[str], int]:
+def _users(gpu: Gpu, told: dict[str, Any]) -> tuple[list[str], list[str], int]:
     """Return the processes of others, those that cannot be named, and the bytes of our own."""
-    told = gpu.facts.value("gpu.processes")
     strangers, unnamed, excused = [], [], 0
     for kind in ("processes", "graphics"):
         for process in gpu.value(kind) or ():
@@ -185,7 +184,7 @@ def check_mig(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     change of mode waits for a reset. INFO for one rank on a slice that is named.
     """
     yield from _slices(evidence)
-    for gpu in gpus_of_hosts(evidence):
+    for gpu in all_gpus(evidence):
         mode = gpu.device.get("mig_mode")
         if mode and mode[0] != mode[1]:
             words = {0: "off", 1: "on"}
@@ -281,9 +280,8 @@ _ALIKE: dict[str, Any] = {
 )
 def check_alike(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     """WARN if a GPU's power limit, clock, ECC or link differs from the others of its model."""
-    for group in by_host(gpus).values():
-        for key, (words, render) in _ALIKE.items():
-            yield from _odd(group, key, words, render)
+    for key, (words, render) in _ALIKE.items():
+        yield from _odd(gpus, key, words, render)
 
 
 def _odd(group: list[Gpu], key: str, words: str, render: Any) -> Iterator[Finding]:  # noqa: ANN401

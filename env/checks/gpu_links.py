@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from env.checks.evidence import Evidence
-from env.checks.gpus import Gpu, by_host, each, gpu_check, gpus_of_hosts
+from env.checks.gpus import Gpu, each, gpu_check
 from env.result import Finding, Status
 
 _IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
@@ -27,8 +27,7 @@ def check_pcie(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     An idle GPU saves power by a slow link: not judged, save where others of its model on the
     host are idle too and have more lanes.
     """
-    for group in by_host(gpus).values():
-        yield from each(group, lambda gpu, group=group: _pcie(gpu, group))
+    yield from each(gpus, lambda gpu: _pcie(gpu, gpus))
 
 
 def _pcie(gpu: Gpu, group: list[Gpu]) -> Iterator[Finding]:
@@ -65,8 +64,7 @@ def check_nvlink(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     None at all, as without a bridge between PCIe cards, is no fault.
     """
     switches = evidence.facts.value("driver.pci")["switches"]
-    for group in by_host(gpus).values():
-        yield from each(group, lambda gpu, group=group: _nvlink(gpu, group, switches))
+    yield from each(gpus, lambda gpu: _nvlink(gpu, gpus, switches))
 
 
 def _nvlink(gpu: Gpu, group: list[Gpu], switches: int) -> Iterator[Finding]:
@@ -129,8 +127,7 @@ def check_peers(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     """
     if evidence.ranks_a_host < 2:
         return
-    here = [gpu for gpu in gpus_of_hosts(evidence) if gpu.facts is evidence.facts]
-    mine = [gpu for gpu in here if gpu.mine and not any(gpu.device.get("nvlinks") or [])]
+    mine = [gpu for gpu in gpus if not any(gpu.device.get("nvlinks") or [])]
     peers = evidence.facts.value("gpu.nvml").get("peers", {}).get("p2p", [])
     indices = [gpu.device["index"] for gpu in mine if gpu.device["index"] < len(peers)]
     offered = [(a, b) for a in indices for b in indices if a < b and peers[a][b] == 0]

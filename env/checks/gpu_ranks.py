@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 from env.checks.evidence import Evidence
 from env.checks.gpus import READS, devices, visible, wanted
 from env.checks.registry import LAUNCHED, check
-from env.facts import Facts
+from env.facts import CannotTellError, Facts
 from env.result import Finding, Status
 
 # From here on CUDA shares memory with a GPU that a variable hides from the process.
@@ -39,22 +38,28 @@ def check_one_per_rank(evidence: Evidence) -> Finding:
     expected = "one GPU for each rank"
     if not wanted(evidence):
         return Finding(Status.SKIP, expected, "the training uses no GPU")
-    local, names = evidence.of_ranks("launch.local_rank"), evidence.of_ranks("host.name")
     takers: dict[tuple[str, str], list[int]] = defaultdict(list)
     without: dict[int, str] = {}
-    for rank, facts in sorted(evidence.ranks.items()):
-        shown = visible(facts).uuids
-        index = _choose(evidence, rank, local[rank], len(shown))
+    unable: list[str] = []
+    for rank, facts in evidence.reported.items():
+        try:
+            shown, local = visible(facts).uuids, facts.value("launch.local_rank")
+        except CannotTellError as error:
+            unable.append(f"rank {rank}: {error}")
+            continue
+        index = _choose(evidence, rank, local, len(shown))
         if index < len(shown):
-            takers[names[rank], shown[index]].append(rank)
+            takers[evidence.host_of(rank), shown[index]].append(rank)
         else:
             raw = facts["gpu.visible"].value
             mask = "" if raw is None else f" (CUDA_VISIBLE_DEVICES={raw!r})"
             without[rank] = f"rank {rank} sees {len(shown)} GPUs{mask} and wants number {index}"
     shared = {key: ranks for key, ranks in takers.items() if len(ranks) > 1}
-    if not shared and not without:
-        return Finding(Status.PASS, expected, f"{len(takers)} GPUs for {len(takers)} ranks")
-    return _not_one_each(expected, shared, without, names)
+    if shared or without:
+        return _not_one_each(evidence, expected, shared, without)
+    if unable or not takers:
+        raise CannotTellError("; ".join(unable) or "no rank reported")
+    return Finding(Status.PASS, expected, f"{len(takers)} GPUs for {len(takers)} ranks")
 
 
 def _choose(evidence: Evidence, rank: int, local_rank: int | None, shown: int) -> int:
@@ -65,16 +70,15 @@ def _choose(evidence: Evidence, rank: int, local_rank: int | None, shown: int) -
 
 
 def _not_one_each(
-    expected: str, shared: dict[tuple[str, str], list[int]],
-    without: dict[int, str], names: dict[int, Any],
+    evidence: Evidence, expected: str,
+    shared: dict[tuple[str, str], list[int]], without: dict[int, str],
 ) -> Finding:  # fmt: skip
     texts = [f"{uuid} on {host}: ranks {', '.join(map(str, ranks))}"
              for (host, uuid), ranks in shared.items()]  # fmt: skip
     ranks = sorted({*without, *(rank for group in shared.values() for rank in group)})
-    return Finding(
-        Status.FAIL, expected, "; ".join([*texts, *without.values()]),
-        ranks=tuple(ranks), hosts=tuple(sorted({names[rank] for rank in ranks})),
-    )  # fmt: skip
+    hosts = tuple(sorted({evidence.host_of(rank) for rank in ranks}))
+    found = "; ".join([*texts, *without.values()])
+    return Finding(Status.FAIL, expected, found, ranks=tuple(ranks), hosts=hosts)
 
 
 @check(
@@ -97,7 +101,7 @@ def check_isolation(evidence: Evidence) -> Iterator[Finding]:
         return
     hosts: dict[str, list[tuple[int, Facts]]] = defaultdict(list)
     for rank, name in evidence.of_ranks("host.name").items():
-        hosts[name].append((rank, evidence.ranks[rank]))
+        hosts[name].append((rank, evidence.reported[rank]))
     for host, members in hosts.items():
         yield from _isolated(host, members)
 

@@ -1,16 +1,15 @@
 """The GPUs that the checks of this theme look at, and the form that these checks share.
 
-Knows which GPUs are the job's on every host that was looked at: the one of the static phase,
-and those whose ranks reported. A check then judges one GPU; what several have in common
-becomes one finding, and one GPU that cannot be read does not hide the others. Registers no
-check itself.
+Knows which GPUs of a host are the job's: those that its processes are shown. A check then
+judges one GPU; what several have in common becomes one finding, and one GPU that cannot be
+read does not hide the others. Registers no check itself.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +30,11 @@ class Gpu:
     Attributes:
         host: the host's name, empty where it is not known.
         device: as ``gpu.nvml`` holds it.
-        facts: all that was observed with it.
         mine: whether CUDA_VISIBLE_DEVICES leaves it to the job.
     """
 
     host: str
     device: Mapping[str, Any]
-    facts: Facts
     mine: bool
 
     def __str__(self) -> str:
@@ -90,15 +87,13 @@ def gpu_check(
             if not wanted(evidence):
                 yield Finding(Status.SKIP, title, "the training uses no GPU")
                 return
-            gpus = job_gpus(evidence)
+            gpus = [gpu for gpu in all_gpus(evidence) if gpu.mine and not gpu.broken]
             good = True
             for finding in _merged(judge(evidence, gpus)):
                 good = False
                 yield finding
             if good and not gpus:
-                yield Finding(
-                    Status.SKIP, title, "no GPU of the job answers, see gpu.present"
-                )
+                yield Finding(Status.SKIP, title, "no GPU of the job answers, see gpu.present")
             elif good:
                 yield Finding(Status.PASS, title, f"{len(gpus)} GPUs are all right")
 
@@ -155,15 +150,6 @@ def wanted(evidence: Evidence) -> bool:
     return evidence.wants_gpu
 
 
-def hosts(evidence: Evidence) -> dict[str, list[Facts]]:
-    """Return what was observed on each host: in the static phase first, then by its ranks."""
-    seen: dict[str, list[Facts]] = defaultdict(list)
-    seen[str(evidence.facts["host.name"].value or "")].append(evidence.facts)
-    for _, facts in sorted(evidence.ranks.items()):
-        seen[str(facts["host.name"].value or "")].append(facts)
-    return seen
-
-
 def devices(facts: Facts) -> list[dict[str, Any]]:
     """Return NVML's devices without those that belong to other jobs.
 
@@ -174,57 +160,38 @@ def devices(facts: Facts) -> list[dict[str, Any]]:
     return [device for device in found if device.get("error_code") != _HIDDEN]
 
 
-def job_gpus(evidence: Evidence) -> list[Gpu]:
-    """Return the GPUs that the job may use and that answer, on every host.
+def all_gpus(evidence: Evidence) -> list[Gpu]:
+    """Return every GPU of the host whose facts are judged, those of the job marked.
 
     Raises:
-        CannotTellError: no host's NVML could be asked.
+        CannotTellError: NVML could not be asked.
     """
-    return [gpu for gpu in gpus_of_hosts(evidence) if gpu.mine and not gpu.broken]
+    facts = evidence.facts
+    here, mine = devices(facts), _named(facts)
+    if facts["gpu.visible"].value is not None:  # each rank may be shown another
+        for rank in _ranks_here(evidence):
+            mine |= _named(rank) if rank["gpu.nvml"].value else set()
+    host = str(facts["host.name"].value or "")
+    return [Gpu(host, device, device.get("uuid", device["index"]) in mine) for device in here]
 
 
-def gpus_of_hosts(evidence: Evidence) -> list[Gpu]:
-    """Return every GPU of every host that was looked at, once.
+def _ranks_here(evidence: Evidence) -> Iterator[Facts]:
+    host = evidence.facts["host.name"].value
+    return (facts for facts in evidence.ranks.values() if facts["host.name"].value == host)
 
-    Raises:
-        CannotTellError: no host's NVML could be asked.
+
+def _named(facts: Facts) -> set[str | int]:
+    """Return the UUIDs that CUDA_VISIBLE_DEVICES leaves to a process.
+
+    A lost GPU has none any more, and CUDA does not show it: its index has to do.
     """
-    # A dozen checks ask for the same list, which takes its time with a thousand ranks.
-    if not _latest or _latest[0][0] is not evidence:
-        _latest[:] = [(evidence, _look(evidence))]
-    return _latest[0][1]
-
-
-_latest: list[tuple[Evidence, list[Gpu]]] = []
-
-
-def _look(evidence: Evidence) -> list[Gpu]:
-    found: dict[tuple[str, Any], Gpu] = {}
-    unable = None
-    for host, views in hosts(evidence).items():
-        for facts in views:
-            try:
-                seen = _seen(host, facts)
-            except CannotTellError as error:
-                unable = error
-                continue
-            for gpu in seen:
-                key = (host, gpu.device.get("uuid") or gpu.device["index"])
-                # Another rank of the host may be shown a GPU that the first is not.
-                if key not in found or (gpu.mine and not found[key].mine):
-                    found[key] = gpu
-    if unable and not found:
-        raise unable
-    return list(found.values())
-
-
-def _seen(host: str, facts: Facts) -> list[Gpu]:
     here, raw = devices(facts), facts["gpu.visible"].value
-    named = [entry.strip() for entry in (raw or "").split(",")]
-    mine = set(resolve_visible(raw, here).indices)
-    # A lost GPU has no name any more, and CUDA does not show it: its number has to do.
-    mine |= {d["index"] for d in here if "error" in d and (raw is None or str(d["index"]) in named)}
-    return [Gpu(host, device, facts, device["index"] in mine) for device in here]
+    entries = [entry.strip() for entry in (raw or "").split(",")]
+    shown = set(resolve_visible(raw, here).indices)
+    shown |= {
+        d["index"] for d in here if "error" in d and (raw is None or str(d["index"]) in entries)
+    }
+    return {device.get("uuid", device["index"]) for device in here if device["index"] in shown}
 
 
 def visible(facts: Facts) -> Visible:
@@ -245,11 +212,3 @@ def visible(facts: Facts) -> Visible:
         return resolved
     uuids, indices = zip(*(names[name] for name in told), strict=True)
     return Visible(uuids, indices, resolved.problem, resolved.numbered)
-
-
-def by_host(gpus: Sequence[Gpu]) -> dict[str, list[Gpu]]:
-    """Return the GPUs of each host."""
-    groups: dict[str, list[Gpu]] = defaultdict(list)
-    for gpu in gpus:
-        groups[gpu.host].append(gpu)
-    return groups

@@ -14,17 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from env.facts import Fact
-from env.probes.gpu import kernel_pci
+from env.probes.gpu import LIBRARIES, kernel_pci
+from env.probes.loader import find_libraries
 from env.probes.pci import probe_pci
 
-LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 APPTAINER_LIBS = "/.singularity.d/libs"
 _RELEASE = re.compile(r"\d{3,4}\.\d+(?:\.\d+)?")
-_DEFAULT = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
-            "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib", "/usr/lib")  # fmt: skip
 # The names of symbol versions stand near the beginning of a library.
 _HEAD_BYTES = 2 << 20
-_MAX_CONF_FILES = 200
 
 
 def probe_driver(
@@ -54,7 +51,7 @@ def probe_driver(
         "driver.kernel": _kernel(root),
         "driver.modules": _modules(root),
         "driver.gpus": Fact(dict(_driven(root)), str(root / "proc/driver/nvidia/gpus")),
-        "driver.libraries": Fact(list(_libraries(root, folders, mounts)), "the loader's order"),
+        "driver.libraries": Fact(list(_libraries(root, environ, mounts)), "the loader's order"),
         "driver.library_path": Fact(folders, "LD_LIBRARY_PATH"),
         "driver.apptainer_libs": Fact(brought, str(libs)),
         "driver.glibc": Fact(_glibc(libs), str(libs)),
@@ -111,29 +108,17 @@ def _mounts(root: Path) -> dict[str, str]:
 
 
 def _libraries(
-    root: Path, folders: list[str], mounts: Mapping[str, str]
+    root: Path, environ: Mapping[str, str], mounts: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    top, seen = root.resolve(), set()
-    for folder in (*folders, *_configured(root), *_DEFAULT):
-        for name in LIBRARIES:
-            path = root / folder.lstrip("/") / name
-            try:
-                real = path.resolve()
-                if real in seen or not path.is_file():
-                    continue
-            except (OSError, RuntimeError):  # a loop of links
-                continue
-            seen.add(real)
-            inside = f"{folder.rstrip('/')}/{name}"
-            behind = f"/{real.relative_to(top)}" if real.is_relative_to(top) else str(real)
-            source = mounts.get(inside) or mounts.get(behind)
-            release = _RELEASE.search(Path(source or "").name) or _RELEASE.search(real.name)
-            yield {
-                "name": name,
-                "path": inside,
-                "kind": _kind(inside, behind, mounted=source is not None),
-                "release": release[0] if release else None,
-            }
+    for name, inside, behind in find_libraries(LIBRARIES, root=root, environ=environ):
+        source = mounts.get(inside) or mounts.get(behind)
+        release = _RELEASE.search(Path(source or "").name) or _RELEASE.search(Path(behind).name)
+        yield {
+            "name": name,
+            "path": inside,
+            "kind": _kind(inside, behind, mounted=source is not None),
+            "release": release[0] if release else None,
+        }
 
 
 def _kind(path: str, real: str, *, mounted: bool) -> str:
@@ -143,27 +128,6 @@ def _kind(path: str, real: str, *, mounted: bool) -> str:
         if re.search(r"/compat(\.old|_orig)?/|/cuda-compat", place):
             return "compat"
     return "injected" if mounted or path.startswith(APPTAINER_LIBS) else ""
-
-
-def _configured(root: Path) -> Iterator[str]:
-    """Yield the folders that /etc/ld.so.conf and what it includes name."""
-    waiting, read = [root / "etc/ld.so.conf"], set()
-    while waiting and len(read) < _MAX_CONF_FILES:
-        file = waiting.pop(0)
-        if file in read:
-            continue
-        read.add(file)
-        try:
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except (OSError, RuntimeError):
-            continue
-        for line in (line.split("#")[0].strip() for line in lines):
-            if line.startswith("include "):
-                pattern = line.split(None, 1)[1].lstrip("/")
-                base = root if line.split(None, 1)[1].startswith("/") else file.parent
-                waiting += sorted(base.glob(pattern)) if pattern else []
-            elif line.startswith("/"):
-                yield line
 
 
 def _glibc(libs: Path) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from typing import Any
 
 from env.facts import Fact
 from env.probes.child import Outcome, run_child
+from env.probes.loader import find_libraries
 from env.probes.processes import probe_processes
 
 TIMEOUT_S = 30.0
 # A call that hangs longer ends the child, which is then asked again without it.
 CALL_LIMIT_S = 5.0
+LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 ASK = Path(__file__).with_name("nvml.py")
 # After so many deaths of the child the driver is beyond asking.
 _TRIES = 4
@@ -66,8 +68,12 @@ def probe_gpu(
         python: the interpreter to ask with.
     """
     argv = [python, "-P", str(ASK), "--limit", str(call_limit_s)]
-    told, outcome = _ask(argv, environ, timeout_s=timeout_s)
-    nvml, cuda = (_answer(told, name, outcome) for name in ("nvml", "cuda"))
+    if _anything(root, environ):
+        told, outcome = _ask(argv, environ, timeout_s=timeout_s)
+        nvml, cuda = (_answer(told, name, outcome) for name in ("nvml", "cuda"))
+    else:  # starting Python to be told so takes every rank a quarter of a second
+        nvml = Fact({"state": "absent"}, "the loader's folders")
+        cuda = Fact({"state": "absent", "error": "no libcuda.so.1"}, "the loader's folders")
     devices = (nvml.value or {}).get("devices", [])
     for device in devices:
         device["numa_node"] = _numa_node(root, device.get("pci"))
@@ -81,6 +87,14 @@ def probe_gpu(
         "gpu.files": Fact(_openable(dev), str(dev)),
         "gpu.processes": probe_processes(root, pids=_pids(devices), environ=environ),
     }
+
+
+def _anything(root: Path, environ: Mapping[str, str]) -> bool:
+    """Return whether there is a library or a kernel's part of a driver to ask."""
+    if (root / "proc/driver/nvidia").exists() or any((root / "dev").glob("nvidia*")):
+        return True
+    # What the child would load, wherever ``root`` is.
+    return any(find_libraries(LIBRARIES, root=Path("/"), environ=environ))
 
 
 def _ask(

@@ -153,7 +153,7 @@ def test_a_start_that_crashes_leaves_what_nvml_told(driver, verdict):
     assert (result.status, "cuInit: asking kills" in result.found) == (Status.FAIL, True)
 
 
-def test_what_a_library_prints_is_no_answer(tmp_path):
+def test_what_a_library_prints_is_no_answer(driver, tmp_path):
     noise = tmp_path / "python"
     lines = [
         "garbage",
@@ -164,7 +164,7 @@ def test_what_a_library_prints_is_no_answer(tmp_path):
     ]
     noise.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
     noise.chmod(0o755)
-    facts = probe(dict(os.environ), python=str(noise))
+    facts = probe(driver({}), python=str(noise))
     assert facts.value("gpu.nvml") == {"state": "ok", "devices": []}
 
 
