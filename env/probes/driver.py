@@ -85,14 +85,14 @@ def _modules(root: Path) -> Fact:
 
 
 def _driven(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+    for path in sorted((root / "proc/driver/nvidia/gpus").glob("*")):
         try:
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = (path / "information").read_text(encoding="utf-8", errors="replace")
         except OSError:
             text = ""
         fields = {k.strip(): v.strip() for k, _, v in (r.partition(":") for r in text.splitlines())}
         minor = fields.get("Device Minor", "")
-        yield kernel_pci(path.parent.name), {
+        yield kernel_pci(path.name), {
             "minor": int(minor) if minor.isdigit() else None, "uuid": fields.get("GPU UUID"),
         }  # fmt: skip
 

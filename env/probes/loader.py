@@ -54,21 +54,23 @@ def _places(names: list[str], root: Path, environ: Mapping[str, str]) -> Iterato
 
 
 def _configured(root: Path) -> Iterator[str]:
-    """Yield the folders that /etc/ld.so.conf and what it includes name."""
-    waiting, read = [root / "etc/ld.so.conf"], set()
-    while waiting and len(read) < _MAX_CONF_FILES:
-        file = waiting.pop(0)
-        if file in read:
-            continue
-        read.add(file)
-        try:
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except (OSError, RuntimeError):
-            continue
-        for line in (line.split("#")[0].strip() for line in lines):
-            word, _, pattern = line.partition(" ")
-            if word == "include" and pattern.strip("/ "):
-                base = root if pattern.startswith("/") else file.parent
-                waiting += sorted(base.glob(pattern.strip().lstrip("/")))
-            elif line.startswith("/"):
-                yield line
+    """Yield the folders that /etc/ld.so.conf and what it includes name, in their order."""
+    yield from _folders(root / "etc/ld.so.conf", root, set())
+
+
+def _folders(file: Path, root: Path, read: set[Path]) -> Iterator[str]:
+    if file in read or len(read) > _MAX_CONF_FILES:
+        return
+    read.add(file)
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except (OSError, RuntimeError):
+        return
+    for line in (line.split("#")[0].strip() for line in lines):
+        word, _, pattern = line.partition(" ")
+        if word == "include" and pattern.strip("/ "):
+            base = root if pattern.startswith("/") else file.parent
+            for included in sorted(base.glob(pattern.strip().lstrip("/"))):
+                yield from _folders(included, root, read)
+        elif line.startswith("/"):
+            yield line
