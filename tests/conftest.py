@@ -31,19 +31,19 @@ def content_key(folder, *texts):
     return digest.hexdigest()[:32]
 
 
-def build_once(format, folder):
-    """Return an image of stack cpu, built now or kept from the same content before."""
-    stack = load_stack("cpu")
+def build_once(format, folder, *, name="cpu"):
+    """Return an image of a stack, built now or kept from the same content before."""
+    stack = load_stack(name)
     staged = folder / "staged"
     stage_project(staged, root=Path(__file__).resolve().parents[1])
     month = datetime.now(UTC).strftime("%Y-%m")
     text = render_definition(stack, format=format)
     key = content_key(staged, text, platform.machine(), month)
     kept = cache_folder() / "tested"
-    image = kept / f"chexnet-cpu-{key}{SUFFIXES[format]}"
+    image = kept / f"chexnet-{name}-{key}{SUFFIXES[format]}"
     if not image.exists():
         kept.mkdir(parents=True, exist_ok=True)
-        for old in kept.glob(f"chexnet-cpu-*{SUFFIXES[format]}*"):
+        for old in kept.glob(f"chexnet-{name}-*{SUFFIXES[format]}*"):
             old.unlink()
         bundle = folder / "ca.pem"
         host = find_host_ca()
@@ -58,6 +58,13 @@ def build_once(format, folder):
 def sif(tmp_path_factory):
     """Return the path of the Singularity image of stack cpu."""
     return build_once("singularity", tmp_path_factory.mktemp("sif"))
+
+
+@pytest.fixture(scope="session")
+def gpu_sif(tmp_path_factory):
+    """Return the path of the Singularity image of stack cuda12: one given, or built here."""
+    given = os.environ.get("CHEXNET_CUDA12_IMAGE")
+    return Path(given or build_once("singularity", tmp_path_factory.mktemp("gpu"), name="cuda12"))
 
 
 @pytest.fixture(scope="session")
