@@ -2,7 +2,8 @@
 
 Knows how HPCCM's blocks for PMIx, UCX and Open MPI are given archives that were held to a
 hash: they fetch with ``wget -nc`` and verify nothing, but take a file that lies there
-already (wget 1.21 then exits 0 and fetches nothing). Leaves addresses, hashes and versions to the lock.
+already (wget 1.21 then exits 0 and fetches nothing). Leaves addresses, hashes and versions
+to the lock.
 """
 
 from __future__ import annotations
