@@ -18,6 +18,6 @@ library = (sys.base_prefix + "/lib/python", sys.base_prefix + "/lib64/python")
 own = [entry for entry in sys.path if entry.startswith(library) and "-packages" not in entry]
 sys.path[:] = own + [entry for entry in sys.path if entry not in own]
 
-from env.cli import main
+from env.cli import main  # noqa: E402 - after the two steps above
 
 sys.exit(main())

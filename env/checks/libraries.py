@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
+from env.checks.settings import effective
 from env.result import Finding, Status
 
 # A copy of one of these from elsewhere breaks the build's binary interface, or makes two
@@ -146,3 +147,33 @@ def check_preload(evidence: Evidence) -> Finding:
     )
     status = Status.WARN if broken or inside else Status.INFO
     return Finding(status, expected, found, where=", ".join({row["origin"] for row in rows}))
+
+
+@check(
+    "libraries.xla",
+    title="XLA finds what it compiles for GPUs with",
+    covers=("VER-22",),
+    reads=("libraries.xla", "settings.assigned"),
+    fix="install the part of CUDA that holds nvvm and ptxas (the wheel nvidia-cuda-nvcc) and "
+    "name its "
+    "folder: XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR; or switch XLA off: unset TF_XLA_FLAGS",
+    required=False,
+)
+def check_xla(evidence: Evidence) -> Finding:
+    """FAIL if a setting asks for XLA and libdevice or ptxas is missing; INFO if none asks.
+
+    On a CPU run XLA needs neither: a folder that does not exist is a WARN, the rest SKIP.
+    """
+    found = evidence.facts.value("libraries.xla")
+    settings = {s["name"]: s["value"] for s in effective(evidence)}
+    asked = "auto_jit" in settings.get("TF_XLA_FLAGS", "") or "XLA_FLAGS" in settings
+    missing = [what for what in ("libdevice", "ptxas") if found[what] is None]
+    expected, where = "libdevice.10.bc and ptxas", evidence.facts["libraries.xla"].origin
+    text = f"no {' and no '.join(missing)}" if missing else f"{found['libdevice']}"
+    if not evidence.wants_gpu:
+        if found["folder"] and missing:
+            return Finding(Status.WARN, expected, f"{text} in {found['folder']}", where="XLA_FLAGS")
+        return Finding(Status.SKIP, expected, "this is a CPU run")
+    if not missing:
+        return Finding(Status.PASS, expected, text, where=where)
+    return Finding(Status.FAIL if asked else Status.INFO, expected, text, where=where)

@@ -161,9 +161,9 @@ def check_daemon(evidence: Evidence) -> Finding:
     The launcher of this project calls mpirun so; on one host none is needed: PASS.
     """
     expected = "orted or prted on the other hosts"
-    if evidence.num_hosts == 1:
-        return Finding(Status.PASS, expected, "one host needs none")
     daemon, where = evidence.facts.value("mpi.daemon"), evidence.facts["mpi.daemon"].origin
+    if evidence.num_hosts == 1:
+        return Finding(Status.PASS, expected, "one host needs none", where=where)
     if daemon is None:
         return Finding(Status.FAIL, expected, f"none in {where}", where=where)
     by_default = re.search(
@@ -204,7 +204,7 @@ def check_leftover(evidence: Evidence) -> Finding:
     required=False,
 )
 def check_step(evidence: Evidence) -> Iterator[Finding]:
-    """FAIL in a step of a job of several nodes, WARN of one; INFO for one rank alone.
+    """FAIL in a step of a job of several nodes, WARN of one.
 
     A rank that a launcher started is in a step by right.
     """
@@ -221,5 +221,4 @@ def check_step(evidence: Evidence) -> Iterator[Finding]:
     nodes = slurm.get("SLURM_JOB_NUM_NODES", slurm.get("SLURM_NNODES", "1"))
     overlaps = slurm.get("SLURM_OVERLAP", "0") not in ("", "0")
     status = Status.FAIL if nodes != "1" and not overlaps else Status.WARN
-    status = Status.INFO if evidence.num_ranks == 1 else status
     yield Finding(status, _NO_STEP, found, where="SLURM_STEP_ID")

@@ -80,6 +80,7 @@ def check_hiding(evidence: Evidence) -> Finding:
     expected = "other names than Python's and the packages'"
     if not rows:
         return Finding(Status.PASS, expected, "nothing is hidden")
+    rows = sorted(rows, key=lambda row: row["hides"] != "Python's own")
     found = "; ".join(f"{row['path']} hides {row['hides']} {row['module']}" for row in rows[:10])
     found += f"; and {len(rows) - 10} more" if len(rows) > 10 else ""
     return Finding(Status.FAIL, expected, found, where=rows[0]["path"])

@@ -44,7 +44,11 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
     WARN if it has less than twice that, few free inodes, a path too long for sockets, or
     lies on a file system that another machine serves.
     """
+    seen = set()
     for place in _used_for(evidence, SESSION, "temporary files"):
+        if place["path"] in seen:
+            continue
+        seen.add(place["path"])
         ranks = evidence.ranks_a_host if place["use"] == SESSION else 1
         needed = max(TEMPORARY_BYTES, SESSION_RANK_BYTES * ranks)
         yield from _judge_folder(place, needed)
@@ -133,8 +137,8 @@ def check_folder(evidence: Evidence) -> Finding:
     if place["folder"] is None:
         return Finding(Status.FAIL, expected, "the current folder no longer exists", where="PWD")
     inside = evidence.facts.value("host.container")
-    # Outside a container the two differ where a program changed its folder: on purpose.
-    if inside and told and not place["same"]:
+    # The two may differ where a program changed its folder; a container only lacks folders.
+    if inside and not place["told_there"]:
         found = f"{place['folder']}: {told} is not in this container"
         return Finding(Status.FAIL, expected, found, where="PWD")
     if inside and not place["submitted_there"]:

@@ -25,7 +25,7 @@ from env.probes.storage import mount_of, parse_mountinfo
 TRIALS = Path(__file__).with_name("trials.py")
 TRIAL_NAMES = ("thread", "peer_memory")
 TIMEOUT_S = 20.0
-# What an image of this project holds, apart from what Python itself says of its place.
+# Where images keep software.
 IMAGE_FOLDERS = ("/opt/chexnet", "/opt", "/usr/lib", "/usr/local", "/usr/bin")
 
 
@@ -118,7 +118,7 @@ def _mounts(path: Path) -> dict[str, Fact]:
         return {"container.root_type": lost, "container.covered": lost}
     top = mount_of("/", mounts)
     covered: list[dict[str, Any]] = []
-    for folder in (*IMAGE_FOLDERS, sys.prefix, sys.base_prefix):
+    for folder in IMAGE_FOLDERS:
         mount = mount_of(folder, mounts)
         if mount and mount["point"] != "/" and mount["point"] not in [c["point"] for c in covered]:
             covered.append({"folder": folder, **mount})

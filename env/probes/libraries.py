@@ -76,6 +76,8 @@ def probe_libraries(
     LD_LIBRARY_PATH before the file that would be taken without it; ``loaded`` where something
     here needs it. ``libraries.path``: ``{entry, folder, state}`` of LD_LIBRARY_PATH.
     ``libraries.preload``: ``{entry, state}`` of LD_PRELOAD and ld.so.preload.
+    ``libraries.xla``: ``{libdevice, ptxas, folder}``: what XLA compiles for GPUs with, and the
+    folder of CUDA that a variable names.
 
     Args:
         root: the folder in which /etc and the container's libraries lie.
@@ -88,6 +90,7 @@ def probe_libraries(
     facts = {
         "libraries.path": Fact([_entry(e) for e in entries], "LD_LIBRARY_PATH"),
         "libraries.preload": Fact(_preloaded(root, environ), "LD_PRELOAD"),
+        "libraries.xla": _xla(root, environ, path),
     }
     keys = ("missing", "lacking", "shadowed")
     try:
@@ -110,6 +113,24 @@ def probe_libraries(
         "libraries.lacking": Fact(lacking, found),
         "libraries.shadowed": Fact(list(_shadowed(search, needed, usual)), "LD_LIBRARY_PATH"),
     }
+
+
+def _xla(root: Path, environ: Mapping[str, str], path: Sequence[str] | None) -> Fact:
+    """Look where XLA does: the folder it is told, CUDA's usual ones, NVIDIA's wheels."""
+    told = re.search(r"--xla_gpu_cuda_data_dir=(\S+)", environ.get("XLA_FLAGS", ""))
+    named = [told[1]] if told else []
+    homes = [environ.get(name, "") for name in ("CUDA_DIR", "CUDA_HOME", "CUDA_PATH")]
+    usual = [str(root / "usr/local/cuda"), str(root / "usr/lib/nvidia-cuda-toolkit"), "."]
+    wheels = [f"{entry}/nvidia/cuda_nvcc" for entry in (sys.path if path is None else path)]
+    folders = [Path(place) for place in (*named, *filter(None, homes), *usual, *wheels)]
+    bins = [folder / "bin" for folder in folders]
+    bins += [Path(entry) for entry in environ.get("PATH", "").split(os.pathsep) if entry]
+    devices = [folder / tail for folder in folders
+               for tail in ("nvvm/libdevice/libdevice.10.bc", "libdevice.10.bc")]  # fmt: skip
+    compiler = next((str(f / "ptxas") for f in bins if os.access(f / "ptxas", os.X_OK)), None)
+    device = next((str(file) for file in devices if file.is_file()), None)
+    value = {"libdevice": device, "ptxas": compiler, "folder": told[1] if told else None}
+    return Fact(value, "PATH, CUDA's folders and wheels")
 
 
 def read_cache(path: Path) -> dict[str, tuple[str, ...]]:

@@ -158,5 +158,7 @@ def _data(root: Path, folder: str | None, outcome: Outcome) -> Fact:
 
 
 def _complaints(text: str) -> list[str]:
+    # The loader's own words on LD_PRELOAD are every program's, not Open MPI's.
     lines = [line.strip() for line in text.splitlines() if _COMPLAINT.search(line)]
+    lines = [line for line in lines if "LD_PRELOAD" not in line]
     return list(dict.fromkeys(lines))[:_MAX_COMPLAINTS]

@@ -19,10 +19,10 @@ from env.facts import Fact
 
 PREFIXES = (
     "OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_", "PMI_", "I_MPI_", "MPICH_", "MPIR_", "HYDRA_",
-    "MV2_", "UCX_", "UCC_", "HCOLL_", "SHARP_", "FI_", "PSM2_", "PSM3_", "MXM_", "NCCL_", "HOROVOD_",
-    "TF_", "XLA_", "KERAS_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "SLURM_", "SRUN_", "PYTHON", "LD_",
-    "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_",
-    "APPTAINER", "SINGULARITY", "CONDA_",
+    "MV2_", "UCX_", "UCC_", "HCOLL_", "SHARP_", "FI_", "PSM2_", "PSM3_", "MXM_", "NCCL_",
+    "HOROVOD_", "TF_", "XLA_", "KERAS_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "SLURM_",
+    "SRUN_", "PYTHON", "LD_", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
+    "ONEDNN_", "DNNL_", "APPTAINER", "SINGULARITY", "CONDA_",
 )  # fmt: skip
 # What a launcher writes for each of its ranks is no setting of a user's.
 _OF_A_LAUNCH = re.compile(

@@ -49,9 +49,9 @@ def probe_storage(
 
     A list of ``{use, variable, path, problem, total, free, inodes_free, type, options, remote,
     writable}``: sizes in bytes; ``problem`` says why the rest is missing; ``inodes_free`` is None
-    where the file system counts none. And ``storage.folder``: ``{folder, told, same, submitted,
+    where the file system counts none. And ``storage.folder``: ``{folder, told, told_there, submitted,
     submitted_there}``: where this process is, where its shell says it is, and where a job was
-    submitted.
+    submitted; the latter two may not exist here.
 
     Args:
         root: the folder in which /proc lies.
@@ -77,21 +77,13 @@ def probe_storage(
         folder = None
     told, submitted = environ.get("PWD") or None, environ.get("SLURM_SUBMIT_DIR") or None
     where = {
-        "folder": folder, "told": told, "same": _same(folder, told),
+        "folder": folder, "told": told, "told_there": told is None or Path(told).is_dir(),
         "submitted": submitted, "submitted_there": submitted is None or Path(submitted).is_dir(),
     }  # fmt: skip
     return {
         "storage.places": Fact(rows, "statvfs and /proc/self/mountinfo"),
         "storage.folder": Fact(where, "PWD"),
     }
-
-
-def _same(folder: str | None, told: str | None) -> bool:
-    """Return whether two paths are one folder; links may give it another name."""
-    try:
-        return folder is not None and told is not None and Path(folder).samefile(told)
-    except OSError:
-        return False
 
 
 def parse_mountinfo(text: str) -> list[dict[str, str]]:

@@ -214,9 +214,10 @@ STATES = {
          (WARN, "1.50 GiB", evidence({"host.memory_left": 3 * GIB}))],
         evidence(lost=["host.memory_available"]),
     ),
-    # 256 + 2 x 32 = 320 files.
+    # 1024 files at least, 32 for each of 64 ranks; 4096 across hosts.
     "limits.files": (
-        [(FAIL, "255", evidence({"host.open_files": 255})), (WARN, "319", evidence({"host.open_files": 319}))],
+        [(FAIL, "1023", evidence({"host.open_files": 1023})), (FAIL, "2047", evidence({"host.open_files": 2047}, num_ranks=64)),
+         (WARN, "4095", evidence({"host.open_files": 4095}, ranks=({}, {"host.name": "node2"})))],
         evidence(lost=["host.open_files"]),
     ),
     # 2 ranks bound to 2 cores each: 2 x (32 + 4 x 2) = 80 threads.
