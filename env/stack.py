@@ -299,7 +299,7 @@ def _check_components(path: Path, where: str, raw: Mapping[str, Any]) -> None:
                 path, where, f"components.{key}", f"a component of a {raw['device']} stack"
             )
         if not _is_version(value):
-            raise _wrong(path, where, f"components.{key}", "a version in quotes, e.g. '2.21.0'")
+            raise _wrong(path, where, f"components.{key}", "a version in quotes, e.g. '1.2.3'")
     for key in raw["python"]["wheels"]:
         if key not in known:
             raise _wrong(path, where, f"python.wheels.{key}", "a component")

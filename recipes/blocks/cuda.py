@@ -37,8 +37,8 @@ class Held(bb_base):
 class Gpu(bb_base):
     """What an image of a GPU stack tells the runtime that starts it: for the second stage.
 
-    These are the variables of NVIDIA's container runtime. Apptainer obeys none of them (its
-    --nv brings all GPUs of the host): there ``python -m env`` enforces the floor, which it
+    Most are variables of NVIDIA's container runtime. Apptainer obeys none of those (its --nv
+    brings all GPUs of the host): there ``python -m env`` enforces the floor, which it
     reads in the lock.
 
     Args:
@@ -47,8 +47,11 @@ class Gpu(bb_base):
 
     def __init__(self, *, lock: Lock) -> None:
         super().__init__()
-        self += comment("What NVIDIA's container runtime asks of the host", reformat=False)
+        self += comment("What NVIDIA's runtime asks of the host and its driver", reformat=False)
         self += environment(variables={
+            # A newer GPU than TensorFlow has machine code for starts from PTX: what the driver
+            # makes of it is to be kept whole (bytes; CUDA's largest).
+            "CUDA_CACHE_MAXSIZE": "4294967296",
             "NVIDIA_VISIBLE_DEVICES": "all",
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
             # In quotes, since a shell reads it too.
