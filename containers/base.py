@@ -1,21 +1,21 @@
 """The base an image stands on: from a registry, or a root folder made here.
 
 Knows how to ask whether a registry answers, and how Debian's own tool makes the same
-thing from Debian's archive. Leaves building on it to ``containers.build``.
+thing from a folder of Debian's packages. Leaves building on it to ``containers.build``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import platform
 import re
 import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from containers.process import Step
 from env.errors import UserError, unknown_name
@@ -34,44 +34,50 @@ _MANIFEST_TYPES = ", ".join((
 
 @dataclass(frozen=True)
 class LocalBase:
-    """A root folder, and the tar file it came from.
+    """A root folder, and the tar file it came from, made of a lock's own packages.
 
-    A base is good for the calendar month it was made in: Debian moves on under the same
-    name, and an image should have its security updates.
+    Attributes:
+        codename: of the distribution's release.
+        key: the hash of the packages that are in it.
+        epoch: the newest time that a file in it may have, in seconds since 1970.
+        cache: where bases are kept.
     """
 
     codename: str
+    key: str
+    epoch: int
     cache: Path
-
-    @property
-    def _stem(self) -> Path:
-        month = datetime.now(UTC).strftime("%Y-%m")
-        return self.cache / f"{self.codename}-{platform.machine()}-{month}"
 
     @property
     def tar(self) -> Path:
         """The tar file, which Docker's format adds to an empty image."""
-        return self._stem.with_name(self._stem.name + ".tar")
+        return self.folder.with_name(self.folder.name + ".tar")
 
     @property
     def folder(self) -> Path:
         """The unpacked folder, which Singularity's format starts from."""
-        return self._stem
+        return self.cache / f"{self.codename}-{self.key}"
 
-    def steps(self, *, work: Path, unpack: bool) -> list[Step]:
+    def steps(self, *, work: Path, packages: Path, unpack: bool) -> list[Step]:
         """Return what has to run, nothing where it was all made before.
 
         Args:
             work: a scratch folder on the cache's file system.
+            packages: the folder of packages to make it from.
             unpack: whether the folder is wanted too.
         """
         steps = []
         tar = self.tar
         if not tar.exists():
             made = work / "base.tar"
-            # No device files: making them takes rights, and the engines bring their own.
-            options = ("--variant=minbase", "--skip=output/dev")
-            command = ("mmdebstrap", *options, self.codename, str(made))
+            command = (
+                "env", f"SOURCE_DATE_EPOCH={self.epoch}", "mmdebstrap", "--variant=minbase",
+                # No device files: making them takes rights, and the engines bring their own.
+                "--skip=output/dev",
+                f"--customize-hook={_FORGET}",
+                self.codename, str(made),
+                f"deb [trusted=yes] copy:{quote(str(packages))}/debs ./",
+            )  # fmt: skip
             steps.append(Step(f"make a {self.codename} base", command, product=(made, tar)))
         if unpack and not self.folder.exists():
             made = work / "base"
@@ -82,12 +88,27 @@ class LocalBase:
         return steps
 
 
+# The folder it was made from is no source that an image could use, and what differs each
+# time goes (mmdebstrap itself sees to the rest).
+_FORGET = (
+    "echo '# This image holds the packages of its lock and asks no archive.' "
+    '> "$1/etc/apt/sources.list"; '
+    'rm -f "$1"/var/log/*.log "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old'
+)
+
+
+def make_key(lock: Lock) -> str:
+    """Return the hash of the packages that a base made from a lock holds."""
+    hashes = "".join(sorted(package.sha256 for package in lock.system_group("base")))
+    return hashlib.sha256(f"{_FORGET}{hashes}".encode()).hexdigest()[:16]
+
+
 def choose_base(choice: str, *, lock: Lock, cache: Path) -> LocalBase | None:
     """Return the base to build on; None stands for the registry's.
 
     Args:
         choice: ``"registry"``, ``"local"``, or ``"auto"`` for the first that answers.
-        lock: names the base.
+        lock: names the base and what a local one is made of.
         cache: where local bases are kept.
 
     Raises:
@@ -98,7 +119,12 @@ def choose_base(choice: str, *, lock: Lock, cache: Path) -> LocalBase | None:
     image = lock.base["image"]
     if choice == "registry" or (choice == "auto" and registry_answers(image)):
         return None
-    local = LocalBase(lock.base["codename"], cache)
+    if not lock.system_packages:
+        raise UserError(f"a registry that has {image}",
+                        found=f"{registry_host(image)} does not answer, and a base can be made "
+                        f"of locked packages only: {lock.gaps.get('system_packages', 'none')}",
+                        fix="build where the registry is reachable")  # fmt: skip
+    local = LocalBase(lock.base["codename"], make_key(lock), lock.epoch, cache)
     if not local.tar.exists() and shutil.which("mmdebstrap") is None:
         raise UserError(
             f"a registry that has {image}, or mmdebstrap to make a base",

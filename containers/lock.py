@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 
 from containers.archive import Resolution, resolve_system
 from containers.base import find_digest
+from containers.compatibility import require_compatible
 from env.errors import UserError
 from env.lock import GROUPS, Lock, PythonPackage, lock_path, make_lock, render_lock
 from env.stack import Stack, load_stack
@@ -46,9 +47,12 @@ def write_lock(stack_name: str, *, output: Path | None = None) -> Path:
         The file written.
 
     Raises:
-        UserError: there is no such stack, or pip found no set of wheels.
+        UserError: there is no such stack, pip found no set of wheels, or what was found
+            breaks a rule of compatibility.
     """
-    lock = resolve_lock(load_stack(stack_name))
+    stack = load_stack(stack_name)
+    lock = resolve_lock(stack)
+    require_compatible(stack, lock=lock)
     path = output or lock_path(stack_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".new")

@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ class Lock:
         gaps: what is not exact in this lock, by field, each with its reason.
         driver_minimum: the oldest NVIDIA driver, ``""`` without GPUs; as in the Stack.
         gpus: the generations of GPUs it promises to serve, as in the Stack.
+        downloads: url and sha256 by component, for what is compiled besides Horovod.
     """
 
     stack: str
@@ -102,6 +104,7 @@ class Lock:
     gaps: Mapping[str, str] = field(default_factory=dict)
     driver_minimum: str = ""
     gpus: tuple[Mapping[str, str], ...] = ()
+    downloads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def version(self, package: str) -> str | None:
         """Return the locked version of a Python package, None where it is not locked."""
@@ -110,6 +113,15 @@ class Lock:
     def system_group(self, group: str) -> tuple[SystemPackage, ...]:
         """Return the distribution's packages of a group, none where they are not locked."""
         return tuple(p for p in self.system_packages if group in p.groups)
+
+    @property
+    def epoch(self) -> int:
+        """When the archive was as locked, in seconds since 1970; 1980 where it is not told.
+
+        Builds date by it what they make, so that two of them are the same.
+        """
+        told = self.archive_date or "1980-01-01T00:00:00Z"
+        return int(datetime.fromisoformat(told).timestamp())
 
     @property
     def sha256(self) -> str:
@@ -151,6 +163,7 @@ def make_lock(
         gaps=dict(gaps or {}),
         driver_minimum=stack.driver_minimum,
         gpus=tuple(asdict(gpu) for gpu in stack.gpus),
+        downloads={name: asdict(download) for name, download in stack.downloads.items()},
     )
 
 

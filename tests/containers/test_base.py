@@ -2,6 +2,8 @@
 
 import http.server
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -49,7 +51,7 @@ def server(monkeypatch):
             pass
 
     service = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=service.serve_forever, daemon=True).start()
+    threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
     ask = base.urllib.request.urlopen
     plain = {"timeout": None}
 
@@ -90,25 +92,36 @@ def test_without_registry_and_mmdebstrap_both_ways_out_are_told(tmp_path, monkey
     assert "--base registry" in caught.value.fix
 
 
-def test_a_base_made_before_is_not_made_again(tmp_path):
-    local = LocalBase("trixie", tmp_path)
-    make, unpack = local.steps(work=tmp_path / "w", unpack=True)
-    assert make.argv[:2] == ("mmdebstrap", "--variant=minbase")
-    assert make.argv[-2] == "trixie"
+def test_a_base_is_made_of_the_folder_of_packages_and_not_made_again(tmp_path):
+    local = LocalBase("trixie", "abc", 86400, tmp_path)
+    options = {"work": tmp_path / "w", "packages": Path("/a b/packages")}
+    make, unpack = local.steps(**options, unpack=True)
+    assert make.argv[:4] == ("env", "SOURCE_DATE_EPOCH=86400", "mmdebstrap", "--variant=minbase")
+    assert make.argv[-3] == "trixie"
+    assert make.argv[-1] == "deb [trusted=yes] copy:/a%20b/packages/debs ./"
     assert make.product == (tmp_path / "w" / "base.tar", local.tar)
     assert unpack.product == (tmp_path / "w" / "base", local.folder)
     local.tar.touch()
-    assert local.steps(work=tmp_path / "w", unpack=False) == []
-    assert len(local.steps(work=tmp_path / "w", unpack=True)) == 1
+    assert local.steps(**options, unpack=False) == []
+    assert len(local.steps(**options, unpack=True)) == 1
     local.folder.mkdir()
-    assert local.steps(work=tmp_path / "w", unpack=True) == []
+    assert local.steps(**options, unpack=True) == []
 
 
-def test_a_base_is_known_by_release_machine_and_month(tmp_path, monkeypatch):
-    here = LocalBase("trixie", tmp_path).tar
-    monkeypatch.setattr(base.platform, "machine", lambda: "riscv64")
-    assert LocalBase("trixie", tmp_path).tar != here
-    assert LocalBase("bookworm", tmp_path).tar != LocalBase("trixie", tmp_path).tar
+def test_a_base_is_known_by_what_is_in_it(tiny):
+    other = replace(tiny.system_packages[0], sha256="e" * 64)
+    assert other.groups == ("base",)
+    changed = replace(tiny, system_packages=(other, *tiny.system_packages[1:]))
+    assert base.make_key(changed) != base.make_key(tiny)
+    elsewhere = replace(tiny, system_packages=tiny.system_packages[:1], archive_date="")
+    assert base.make_key(elsewhere) == base.make_key(tiny)
+
+
+def test_a_base_that_cannot_be_locked_comes_from_a_registry_alone(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "registry_answers", lambda _image: False)
+    gap = replace(tiny, system_packages=(), gaps={"system_packages": "not Debian"})
+    with pytest.raises(UserError, match=r"a registry that has[\s\S]*not Debian"):
+        choose_base("auto", lock=gap, cache=tmp_path)
 
 
 @pytest.fixture
@@ -142,7 +155,7 @@ def registry(monkeypatch):
             pass
 
     service = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=service.serve_forever, daemon=True).start()
+    threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
     request = base.urllib.request.Request
 
     def plain(url, *data, **options):

@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+from packaging.requirements import Requirement
 
 from env.errors import UserError
 from env.lock import (
@@ -165,7 +166,8 @@ def test_committed_lock_holds_what_the_stack_chose_and_asks_for(name):
         assert lock.version((wheel or component).partition("[")[0]) == stack.components[component]
     for group in GROUPS:
         held = {package.name for package in lock.python if group in package.groups}
-        assert {item.lower() for item in getattr(stack.python, group)} <= held
+        asked = {Requirement(item).name.lower() for item in getattr(stack.python, group)}
+        assert asked <= held
 
 
 @pytest.mark.parametrize("name", STACKS)
