@@ -69,7 +69,7 @@ def explain_stack(name: str, *, as_json: bool = False) -> int:
         UserError: there is no stack of that name.
     """
     stack = load_stack(name)
-    lock = _lock_of(stack)
+    lock = lock_of(stack)
     said = judge_stack(stack, lock=lock)
     versions = versions_of_stack(stack, lock=lock)
     code = exit_code(said)
@@ -134,10 +134,10 @@ def solve_versions(question: str, *, as_json: bool = False) -> int:
 
 
 def _locked() -> dict[str, tuple[Stack, Lock]]:
-    return {name: (stack, _lock_of(stack)) for name, stack in load_stacks().items()}
+    return {name: (stack, lock_of(stack)) for name, stack in load_stacks().items()}
 
 
-def _lock_of(stack: Stack) -> Lock:
+def lock_of(stack: Stack) -> Lock:
     """Return a stack's lock; one that names no packages where it was not locked yet."""
     path = lock_path(stack.name)
     return load_lock(path) if path.exists() else make_lock(stack, python=())
