@@ -129,3 +129,37 @@ def _isolated(host: str, members: list[tuple[int, Facts]]) -> Iterator[Finding]:
         )
         yield Finding(Status.WARN, expected, text, where="CUDA_VISIBLE_DEVICES", ranks=ranks,
                       hosts=(host,))  # fmt: skip
+
+
+@check(
+    "gpu.contexts",
+    title="a rank has a context on its own GPU alone",
+    phase=LAUNCHED,
+    covers=("PIN-11",),
+    reads=(*READS, "rank.contexts"),
+    fix="show each rank its own GPU before any library of GPUs is imported, and look for what a "
+    "sitecustomize, a .pth file or the program imports early",
+    required=False,
+)
+def check_contexts(evidence: Evidence) -> Iterator[Finding]:
+    """WARN if a rank that has computed holds memory on GPUs other than its own.
+
+    Looked at after the allreduce that --allreduce asks for, else SKIP, as on a CPU run.
+    """
+    expected = "one GPU a rank"
+    told = {r: f["rank.contexts"] for r, f in evidence.reported.items() if "rank.contexts" in f}
+    if not wanted(evidence) or (evidence.reported and not told):
+        yield Finding(Status.SKIP, expected, "no rank computed on a GPU: --allreduce MIB")
+        return
+    told = evidence.of_ranks("rank.contexts")
+    contexts = {rank: value.get("gpus") for rank, value in told.items()}
+    for rank, gpus in contexts.items():
+        if gpus and len(gpus) > 1:
+            parts = [f"{g['uuid']} ({(g['memory'] or 0) / 2**20:.0f} MiB)" for g in gpus]
+            yield Finding(Status.WARN, expected, f"rank {rank}: {', '.join(parts)}", where="NVML",
+                          ranks=(rank,), hosts=(evidence.host_of(rank),))  # fmt: skip
+    silent = [str(rank) for rank, gpus in contexts.items() if not gpus]
+    if silent:
+        raise CannotTellError(
+            f"the driver names no process of rank {', '.join(silent)}, as in a process namespace"
+        )

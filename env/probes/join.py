@@ -12,16 +12,20 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 BEGIN = "@begin "
 FACT = "@fact "
 _PR_SET_PDEATHSIG = 1
+_DRIVER_LIMIT_S = 30
 _REPEATS = 5  # the best counts: anything else on the machine only makes it slower
 _MAPPED = re.compile(
     r"/(libmpi|libopen-pal|libopen-rte|libpmix|libprrte|libucp|libfabric|libnccl|libcudart|libcuda"
@@ -83,10 +87,37 @@ def join(library: ctypes.CDLL) -> dict[str, int]:
 
 
 def observe_mapped() -> list[str]:
-    """Return the files of the libraries for messages, as they are mapped into this process."""
+    """Return the files of the libraries for messages that are mapped here, with their sizes.
+
+    One path may hold another library on another host; its size tells, and costs no reading.
+    """
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     files = {parts[5] for line in lines if len(parts := line.split(None, 5)) == 6}
-    return sorted(file for file in files if _MAPPED.search(file))
+    wanted = (file for file in files if _MAPPED.search(file))
+    return sorted(f"{file} ({Path(file).stat().st_size} bytes)" for file in wanted)
+
+
+def take_gpu(tf: ModuleType, local_rank: int) -> None:
+    """Leave TensorFlow one GPU, as a training does: else every rank takes all of them."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        mine = gpus[0 if len(gpus) == 1 else local_rank]
+        tf.config.set_visible_devices(mine, "GPU")
+        tf.config.experimental.set_memory_growth(mine, True)
+
+
+def observe_contexts() -> dict[str, object]:
+    """Return the GPUs on which this very process has a context, after it has computed.
+
+    Asked in a child, as the driver may do as it likes there.
+    """
+    argv = [sys.executable, "-P", str(Path(__file__).with_name("nvml.py"))]
+    argv += ["--holder", str(os.getpid())]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=_DRIVER_LIMIT_S, check=False
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"gpus"')]
+    return told[-1] if told else {"error": f"the driver ended the question: {done.returncode}"}
 
 
 def observe_allreduce(mib: int) -> dict[str, float]:
@@ -98,6 +129,7 @@ def observe_allreduce(mib: int) -> dict[str, float]:
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
+    take_gpu(tf, hvd.local_rank())
     number = mib * 2**18
     values = tf.fill([number], float(hvd.rank() + 1))
     total = hvd.allreduce(values, op=hvd.Sum, name="preflight")  # also warms up
@@ -135,6 +167,7 @@ def main(argv: list[str]) -> None:
     ]
     if argv:
         steps.append(("allreduce", lambda: observe_allreduce(int(argv[0]))))
+        steps.append(("contexts", observe_contexts))
     for name, observe in steps:
         print(BEGIN + name, flush=True)
         try:

@@ -309,13 +309,40 @@ def observe_cuda(questions: Questions) -> dict[str, Any]:
     return {"state": "ok", "code": 0, "devices": uuids}
 
 
+def observe_holder(pid: int, questions: Questions) -> dict[str, Any]:
+    """Return on which GPUs a process has a context, and how many processes there are in all.
+
+    Without a driver: ``{"gpus": None}``.
+    """
+    import pynvml as ml
+
+    try:
+        questions.ask("nvmlInit", ml.nvmlInit, START_LIMIT_S)
+    except ml.NVMLError:
+        return {"gpus": None}
+    gpus, listed = [], 0
+    for index in range(ml.nvmlDeviceGetCount()):
+        with suppress(ml.NVMLError):
+            gpu = ml.nvmlDeviceGetHandleByIndex(index)
+            found = questions.ask("processes", lambda gpu=gpu: _processes(ml, "Compute", gpu))
+            listed += len(found)
+            mine = [one["memory"] for one in found if one["pid"] == pid]
+            if mine:
+                gpus.append({"uuid": _text(ml.nvmlDeviceGetUUID(gpu)), "memory": mine[0]})
+    return {"gpus": gpus, "listed": listed}
+
+
 def main(argv: list[str]) -> None:
     """Tell everything; the last line of each library is its state."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--without", action="append", default=[])
     parser.add_argument("--limit", type=float, default=CALL_LIMIT_S)
+    parser.add_argument("--holder", type=int, help="tell only which GPUs this process has")
     options = parser.parse_args(argv)
     questions = Questions(frozenset(options.without), options.limit)
+    if options.holder:
+        tell(observe_holder(options.holder, questions))
+        return
     tell({"nvml": observe_nvml(questions)})
     tell({"cuda": observe_cuda(questions)})
 

@@ -84,7 +84,7 @@ def join_ranks(look: Look) -> dict[str, Fact]:
     # -P: neither the script's folder nor the current one may lend a module.
     argv = [sys.executable, "-P", str(JOIN), *sizes]
     outcome = run_child(argv, environ=environ, timeout_s=look.timeout_s)
-    stages = ("horovod_init", "mapped", *(["allreduce"] if sizes else []))
+    stages = ("horovod_init", "mapped", *(["allreduce", "contexts"] if sizes else []))
     told = told_facts(outcome, stages)
     facts = {"frameworks.horovod_init": told.pop("horovod_init")}
     return facts | {f"rank.{name}": fact for name, fact in told.items()}

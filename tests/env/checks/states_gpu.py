@@ -105,6 +105,10 @@ def using(pid, mib, **known):
     }
 
 
+def holding(uuid):
+    return {"rank.contexts": {"gpus": [{"uuid": uuid, "memory": 900 * MIB}], "listed": 2}}
+
+
 def library(path, release, kind=""):
     return {"name": "libcuda.so.1", "path": path, "release": release, "kind": kind}
 
@@ -241,6 +245,13 @@ STATES = {
          (SKIP, "no GPU", evidence(stack_device="cpu"))],
         evidence(lost=["gpu.nvml"]),
     ),
+    "gpu.contexts": (
+        [
+            (WARN, "rank 1: GPU-00 (300 MiB), GPU-11 (900 MiB)", evidence(ranks=(holding("GPU-00"), {"rank.contexts": {"gpus": [{"uuid": "GPU-00", "memory": 300 * MIB}, {"uuid": "GPU-11", "memory": 900 * MIB}]}}))),
+            (SKIP, "--allreduce", evidence()),
+        ],
+        evidence(ranks=(holding("GPU-00"), {"rank.contexts": {"gpus": [], "listed": 2}})),
+    ),
     "driver.release": (
         [(FAIL, "/usr/lib/libcuda.so.1 is of 570.86.10", evidence({"driver.kernel": "550.54.15"})),
          (FAIL, "/opt/libcuda.so.1 is of 535.104.05", evidence({"driver.libraries": [*HOST_LIBRARIES, library("/opt/libcuda.so.1", "535.104.05")]})),
@@ -321,6 +332,7 @@ PASSES = {
         # The same UUID on two hosts is two cards of made-up names, not one card twice.
         evidence(ranks=(mask("0"), mask("0") | {"host.name": "node2"})),
     ],
+    "gpu.contexts": [evidence(ranks=(holding("GPU-00"), holding("GPU-11")))],
     "gpu.isolation": [evidence(), evidence(ranks=(mask("0"), mask("1"))), evidence(ranks=(nvml(gpu(0)), nvml(gpu(1)) | {"host.name": "node2"}))],
     "driver.library": [evidence(), evidence(NV)],
     "driver.files": [evidence(), evidence(on("gpu.files", nvidia1=False)), evidence({"gpu.files": {}, "driver.kernel": None})],

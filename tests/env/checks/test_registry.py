@@ -107,7 +107,8 @@ def test_it_can_be_explained(name):
 
 def test_every_check_has_a_test_that_starts_at_its_probe():
     tests = Path(__file__).parent.parent
-    text = "".join(path.read_text() for path in (tests / "probes").glob("test_*.py"))
+    files = [path for folder in ("probes", "gpu") for path in (tests / folder).glob("test_*.py")]
+    text = "".join(path.read_text() for path in files)
     tried = set(re.findall(r"verdict\(\s*\"([^\"]+)\"", text))
     # Made-up machines with GPUs: each names the verdicts that its probed facts lead to.
     for scenario in (tests / "gpu/scenarios").glob("*.json"):

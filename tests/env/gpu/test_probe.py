@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from env.facts import Fact, Facts
-from env.probes.gpu import kernel_pci, probe_gpu
+from env.probes.gpu import ASK, kernel_pci, probe_gpu
 from env.probes.launch import probe_launch
 from env.probes.processes import probe_processes
 from env.result import Status
@@ -266,3 +266,39 @@ def test_a_chain_of_parents_that_bites_its_tail(proc):
     proc(71, 70)
     fact = probe_processes(root, pids=[70, 71], environ={}).value
     assert [one["ours"] for one in fact["known"].values()] == [False, False]
+
+
+def test_which_gpus_a_process_holds(driver):
+    devices = [
+        {"uuid": "GPU-a", "processes": [{"pid": 41, "memory": 7}, {"pid": 42, "memory": 9}]},
+        {"uuid": "GPU-b", "processes": [{"pid": 42, "memory": 5}]},
+        {"uuid": "GPU-c", "errors": {"*": 15}},
+    ]
+    environ = driver({"driver": "1.1", "devices": devices})
+
+    def ask(pid, environ=environ):
+        argv = [sys.executable, "-P", str(ASK), "--holder", str(pid)]
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    assert ask(42)["gpus"] == [{"uuid": "GPU-a", "memory": 9}, {"uuid": "GPU-b", "memory": 5}]
+    assert ask(41) == {"gpus": [{"uuid": "GPU-a", "memory": 7}], "listed": 3}
+    assert ask(43) == {"gpus": [], "listed": 3}
+    assert ask(43, driver({}, libraries="none")) == {"gpus": None}
+
+
+def test_a_rank_that_took_two_gpus_is_told_after_it_computed(driver, verdict):
+    def rank(pid):
+        devices = [
+            {"uuid": "GPU-a", "processes": [{"pid": 41, "memory": 7 << 20}]},
+            {"uuid": "GPU-b", "processes": [{"pid": 42, "memory": 9}, {"pid": 41, "memory": 0}]},
+        ]
+        argv = [sys.executable, "-P", str(ASK), "--holder", str(pid)]
+        environ = driver({"driver": "1.1", "devices": devices})
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+        told = Fact(json.loads(done.stdout.splitlines()[-1]), "NVML")
+        return Facts({"rank.contexts": told, "host.name": Fact("node1", "x")})
+
+    result = verdict("gpu.contexts", ranks={0: rank(41), 1: rank(42)}, stack_device="gpu")
+    assert (result.status, result.ranks) == (Status.WARN, (0,))
+    assert "GPU-a (7 MiB), GPU-b (0 MiB)" in result.found
