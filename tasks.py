@@ -97,13 +97,20 @@ def _path(value: str | None) -> Path | None:
         "check": "hold every stack against every rule of compatibility",
         "explain": "a stack: why its versions fit each other, with the sources",
         "solve": "versions that must go together, e.g. 'tensorflow=2.18 driver=535'",
+        "markdown": "write docs/stacks.md and the table of docs/choose-a-stack.md anew",
     }
 )
 def stacks(
-    c: Context, json: bool = False, check: bool = False, explain: str = "", solve: str = ""
+    c: Context,
+    json: bool = False,
+    check: bool = False,
+    explain: str = "",
+    solve: str = "",
+    markdown: bool = False,
 ) -> int:
     """List the stacks of the catalogue: which versions go together."""
     from containers import compatibility
+    from containers.pages import write_pages
     from containers.stacks import print_stacks, render_stacks
     from env.stack import load_stacks
 
@@ -113,6 +120,10 @@ def stacks(
         return compatibility.explain_stack(explain, as_json=json)
     if solve:
         return compatibility.solve_versions(solve, as_json=json)
+    if markdown:
+        for path in write_pages():
+            print(path)
+        return 0
     catalogue = load_stacks()
     print(render_stacks(catalogue)) if json else print_stacks(catalogue)
     return 0
@@ -125,13 +136,14 @@ def stacks(
     }
 )
 def lock(c: Context, stack: str = "", output: str = "") -> None:
-    """Resolve a stack to exact, hashed packages; write its lock and the definitions anew."""
+    """Resolve a stack to exact, hashed packages; write lock, definitions and pages anew."""
     from containers.lock import write_lock
+    from containers.pages import write_pages
     from recipes.render import write_definitions
 
     _required(stack=stack)
     written = [write_lock(stack, output=_path(output))]
-    for path in written if output else [*written, *write_definitions()]:
+    for path in written if output else [*written, *write_definitions(), *write_pages()]:
         print(path)
 
 
