@@ -160,10 +160,33 @@ def recipe(c: Context, stack: str = "", format: str = "") -> None:
 @command(
     help={
         "stack": "a stack of the catalogue",
+        "output": "a folder; what it holds of the lock already is not fetched again",
+    }
+)
+def fetch_packages(c: Context, stack: str = "", output: str = "") -> None:
+    """Save every package, wheel and source of a stack's lock, to build without a network.
+
+    On a connected machine: invoke fetch-packages --stack cpu --output DIR. Carry DIR over;
+    there: invoke build-image --stack cpu --format singularity --packages DIR. Keep it: the
+    distribution's archive drops old versions, the folder builds the same image years later.
+    """
+    from containers.packages import save_packages
+    from env.stack import load_stack
+
+    _required(stack=stack, output=output)
+    save_packages(load_stack(stack), folder=Path(output))
+
+
+@command(
+    help={
+        "stack": "a stack of the catalogue",
         "format": "singularity makes a .sif file, docker an OCI archive (.tar)",
         "engine": "apptainer, singularity, docker, podman or buildah; by default the first found",
         "output": "the file to make; by default chexnet-STACK.sif or .tar here",
         "base": "registry, local (mmdebstrap), or auto: local where no registry answers",
+        "packages": "a folder saved by fetch-packages: build from it, without a network",
+        "allow-drift": "where the archive has no longer what the lock names, take what it has, "
+        "and say so in the image's labels",
         "force": "replace an image that is there",
         "json": "also write what was made, its size and the seconds of each step there",
         "dry-run": "print the command lines and run nothing",
@@ -176,11 +199,18 @@ def build_image(
     engine: str = "",
     output: str = "",
     base: str = "auto",
+    packages: str = "",
+    allow_drift: bool = False,
     force: bool = False,
     json: str = "",
     dry_run: bool = False,
 ) -> None:
-    """Build an image of a stack: invoke build-image --stack cpu --format singularity."""
+    """Build an image of a stack: invoke build-image --stack cpu --format singularity.
+
+    Every package is the lock's, held to its hash. If the distribution has replaced one by a
+    newer, the build stops and lists them: renew the lock (invoke lock --stack S), build
+    from a folder saved before (--packages DIR), or take what there is (--allow-drift).
+    """
     from containers.build import build_image as build
     from containers.build import render_result
     from env.atomic import write_text
@@ -193,6 +223,8 @@ def build_image(
         engine=engine or None,
         output=_path(output),
         base=base,
+        packages=_path(packages),
+        allow_drift=allow_drift,
         force=force,
         dry_run=dry_run,
     )

@@ -32,8 +32,8 @@ from containers.blueprint import (
 )
 from containers.compatibility import require_compatible
 from containers.context import lend_host_ca, stage_project
-from containers.drift import follow_archive, refuse_drift
-from containers.packages import Vanished, check_packages, fetch_packages, stage_packages
+from containers.drift import follow_archive
+from containers.packages import check_packages, fetch_packages, stage_packages
 from containers.process import run_step, stoppable
 from env.atomic import write_text
 from env.errors import UserError
@@ -209,11 +209,7 @@ def _obtain_packages(plan: Blueprint) -> list[Path]:
     if plan.saved:
         return check_packages(plan.lock, folder=plan.saved)
     cache = cache_folder() / "packages"
-    try:
-        files = fetch_packages(plan.lock, folder=cache)
-    except Vanished as error:
-        gone = [item.name for item in error.wanted]
-        raise refuse_drift(plan.lock, stack=plan.stack, gone=gone) from error
+    files = fetch_packages(plan.lock, stack=plan.stack, folder=cache)
     _forget_unused(cache, used=files)
     return files
 

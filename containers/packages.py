@@ -26,12 +26,15 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin
 
 from containers.archive import find_mirror, mirror_url
+from containers.blueprint import load_current_lock
 from containers.context import find_host_ca
 from containers.deb import render_index
 from containers.download import AT_ONCE, Remote, fetch_all, open_url, sha256_of
+from containers.drift import refuse_drift
 from env.atomic import write_text
 from env.errors import EXIT_FAILED, UserError
 from env.lock import Lock
+from env.stack import Stack
 from recipes.layout import PACKAGES
 
 SCHEMA_VERSION = 1
@@ -67,18 +70,6 @@ class Wanted:
         return f"{self.kind}/{self.file or f'{self.name}-{self.version}'}"
 
 
-class Vanished(Exception):
-    """The archive has not got some packages any more.
-
-    Attributes:
-        wanted: those packages.
-    """
-
-    def __init__(self, wanted: Iterable[Wanted]) -> None:
-        super().__init__()
-        self.wanted = tuple(wanted)
-
-
 def list_wanted(lock: Lock) -> list[Wanted]:
     """Return every file that building a stack's image takes, apart from a registry's base."""
     debs = [
@@ -97,20 +88,21 @@ def list_wanted(lock: Lock) -> list[Wanted]:
     return debs + wheels + sources
 
 
-def fetch_packages(lock: Lock, *, folder: Path) -> list[Path]:
+def fetch_packages(lock: Lock, *, stack: Stack, folder: Path) -> list[Path]:
     """Bring into a folder every file of a lock that is not there.
 
     Args:
         lock: what is wanted.
+        stack: what the lock was made from, to ask what the archive has instead.
         folder: is made; what else lies in it stays.
 
     Returns:
         The files, in the order of ``list_wanted``.
 
     Raises:
-        Vanished: the archive has not got some of the distribution's packages any more.
-        UserError: something cannot be reached, is another file than locked, or the disk is
-            too small; what has come is kept.
+        UserError: the archive has not got some packages any more (the drift is listed),
+            something cannot be reached or is another file than locked, or the disk is too
+            small (exit code 1); what has come is kept.
     """
     wanted, ca = list_wanted(lock), find_host_ca()
     there = _find_all(wanted, folder=folder)
@@ -123,25 +115,25 @@ def fetch_packages(lock: Lock, *, folder: Path) -> list[Path]:
             )
         gone = fetch_all(remotes, ca=ca)
         if gone:
-            raise Vanished(
-                item for item, remote in zip(missing, remotes, strict=True) if remote in gone
-            )
+            pairs = zip(missing, remotes, strict=True)
+            names = [item.name for item, remote in pairs if remote in gone]
+            raise refuse_drift(lock, stack=stack, gone=names)
         there = _find_all(wanted, folder=folder)
     return [path for path in there if path is not None]
 
 
-def save_packages(lock: Lock, *, folder: Path) -> Path:
+def save_packages(stack: Stack, *, folder: Path) -> Path:
     """Fill a folder from which a stack's image builds without a network.
 
     Returns:
         The manifest: every file with its hash and size.
 
     Raises:
-        Vanished, UserError: see ``fetch_packages``; and the lock must name the
-            distribution's packages.
+        UserError: see ``fetch_packages``; and the lock must name the distribution's packages.
     """
+    lock = load_current_lock(stack)
     _refuse_gap(lock)
-    files = fetch_packages(lock, folder=folder)
+    files = fetch_packages(lock, stack=stack, folder=folder)
     write_indexes(lock, folder=folder)
     entries = [
         {"path": path.relative_to(folder).as_posix(), "sha256": sha256_of(path),
@@ -151,6 +143,8 @@ def save_packages(lock: Lock, *, folder: Path) -> Path:
     manifest = {"schema_version": SCHEMA_VERSION, "stack": lock.stack, "lock_sha256": lock.sha256,
                 "files": entries}  # fmt: skip
     write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    size_mib = sum(entry["size_bytes"] for entry in entries) / 2**20
+    print(f"{folder}: {len(entries)} files, {size_mib:.0f} MiB, for the lock of {stack.name}")
     return folder / MANIFEST
 
 

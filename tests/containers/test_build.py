@@ -339,13 +339,14 @@ def test_two_builds_in_different_folders_at_different_times_are_given_the_same(
     assert Path("chexnet-cpu.sif").read_text() == first
 
 
-def save(folder, lock):
-    save_packages(lock, folder=folder)
-    return folder
+@pytest.fixture
+def saved(place, tmp_path):
+    """Return a folder saved before."""
+    save_packages(CPU, folder=tmp_path / "saved")
+    return tmp_path / "saved"
 
 
-def test_a_saved_folder_is_built_from_and_nothing_is_asked(place, shops, tiny, tmp_path, stub):
-    saved = save(tmp_path / "saved", tiny)
+def test_a_saved_folder_is_built_from_and_nothing_is_asked(place, shops, saved):
     shops.contents.clear()
     shops.asked.clear()
     log = Path(make(place, packages=saved).log).read_text()
@@ -354,10 +355,7 @@ def test_a_saved_folder_is_built_from_and_nothing_is_asked(place, shops, tiny, t
     assert shops.asked == []
 
 
-def test_a_saved_folder_that_is_not_whole_is_refused_before_anything_runs(
-    place, tiny, tmp_path, stub
-):
-    saved = save(tmp_path / "saved", tiny)
+def test_a_saved_folder_that_is_not_whole_is_refused_before_anything_runs(place, saved, stub):
     (saved / "debs" / "tool_1.0_all.deb").unlink()
     stub("mmdebstrap", "#!/bin/sh\ntouch ran\n")
     with pytest.raises(UserError, match=r"debs/tool_1\.0_all\.deb: missing") as caught:
@@ -366,7 +364,7 @@ def test_a_saved_folder_that_is_not_whole_is_refused_before_anything_runs(
     assert left() == ["chexnet-cpu.sif.log"]
 
 
-def test_docker_finds_a_saved_folder_in_its_context(place, tiny, tmp_path, stub):
+def test_docker_finds_a_saved_folder_in_its_context(place, saved, stub):
     stub(
         "buildah",
         """#!/bin/sh
@@ -375,7 +373,6 @@ def test_docker_finds_a_saved_folder_in_its_context(place, tiny, tmp_path, stub)
         else echo archive > "$(echo "$3" | cut -d: -f2)"; fi
         """,
     )
-    saved = save(tmp_path / "saved", tiny)
     log = Path(make(place, format="docker", engine="buildah", packages=saved).log).read_text()
     for name in ("debs/tool_1.0_all.deb", "debs/Packages", "sources.list"):
         assert f"packages/{name}\n" in log
