@@ -20,8 +20,9 @@ TEMPORARY_BYTES = 64 * MIB
 # An image of this project takes 1 to 2 GB unpacked, a GPU image 8: where it must be unpacked.
 UNPACK_WARN_BYTES, UNPACK_FAIL_BYTES = 8192 * MIB, 512 * MIB
 FEW_INODES = 1000
-# A Unix socket's path has 107 characters (unix(7)); below the base Open MPI and PMIx add about 60.
-LONGEST_BASE = 107 - 60
+# A Unix socket's path has 107 bytes (unix(7)); what Python's processes and older PMIx add to the
+# folder takes about 40.
+LONGEST_BASE = 107 - 40
 SESSION, UNPACK, CACHE, HOME = (
     "MPI's session files",
     "the image's unpacking",

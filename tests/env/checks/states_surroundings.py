@@ -276,7 +276,7 @@ STATES = {
          (FAIL, "/tmp: read-only", evidence(only(place(writable="read-only")))),
          (FAIL, "159 MiB free", evidence(only(place(free=159 * MIB)), num_ranks=10, plan=None)),
          (WARN, "room for 999 more files", evidence(only(place(inodes_free=999)))),
-         (WARN, "48 bytes", evidence(only(place(path="/" + "x" * 47)))),
+         (WARN, "68 bytes", evidence(only(place(path="/" + "x" * 67)))),
          (WARN, "/tmp is nfs4", evidence(only(place(type="nfs4", remote=True))))],
         evidence(lost=["storage.places"]),
     ),
@@ -401,7 +401,7 @@ PASSES = {
         evidence(), evidence(STEP | {"settings.launch": {"PMIX_RANK": "0"}}),
         evidence(settings(SLURM_JOB_ID="5", SLURM_STEP_ID="4294967291")), evidence(settings(SLURM_JOB_ID="5")),
     ],
-    "storage.temporary": [evidence(), evidence(only(place(free=128 * MIB, path="/" + "x" * 46)))],
+    "storage.temporary": [evidence(), evidence(only(place(free=128 * MIB, path="/" + "x" * 66)))],
     "storage.home": [evidence()],
     "storage.unpacking": [
         evidence(), evidence(places(place("the image's unpacking", free=0)) | {"container.programs": {"apptainer": None}}),
