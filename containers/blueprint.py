@@ -220,10 +220,12 @@ def list_steps(plan: Blueprint) -> list[Step]:
 def _keep_step(plan: Blueprint, *, made: Path, kept: Path) -> Step:
     """Return the step that keeps of a first stage what the second takes, and no compiler.
 
-    With a toolkit for GPUs the rest is three times as large, and an engine copies all of it.
+    With a toolkit for GPUs the rest is larger still, and an engine would copy all of it. It
+    goes at once, as far as it is ours to remove, to leave room for the second stage.
     """
     move = 'mkdir -p "$2$(dirname "$path")" && mv "$1$path" "$2$path"'
-    script = f"set -e; for path in {' '.join(taken_paths(plan.lock))}; do {move}; done"
+    each = f"for path in {' '.join(taken_paths(plan.lock))}; do {move}; done"
+    script = f'set -e; {each}; rm -rf "$1" || true'
     argv = ("sh", "-c", script, "keep", str(made), str(kept))
     return Step("keep what the second stage takes", argv, product=(kept, plan.stage))
 
