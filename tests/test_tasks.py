@@ -8,8 +8,9 @@ import pytest
 from env.stack import PROJECT
 
 TASKS = (
-    "build-image", "demo", "evaluate", "lock", "make-sample-data", "plan-binding", "prepare-data",
-    "recipe", "stacks", "train", "validate-env",
+    "build-image", "compare-images", "demo", "evaluate", "lock", "make-sample-data", "plan-binding",
+    "prepare-data", "recipe", "sbom", "sign-image", "stacks", "train", "validate-env",
+    "verify-image",
 )  # fmt: skip
 
 
@@ -32,6 +33,13 @@ def test_every_task_answers_help_with_every_option_explained(name):
     options = [line for line in done.stdout.splitlines() if line.startswith("  --")]
     assert options
     assert all(len(line.split(None, 1)) == 2 for line in options), options
+
+
+@pytest.mark.parametrize("typed", [("sbom",), ("compare-images", "a.sif"), ("verify-image", "a")])
+def test_a_task_with_operands_answers_help_wherever_it_stands(typed):
+    done = invoke(*typed, "--help")
+    assert done.returncode == 0
+    assert f"invoke {typed[0]} " in done.stdout
 
 
 # What is typed, the exit code, and words of the message.
@@ -74,6 +82,12 @@ MISTAKES = [
     (("prepare-data", "--source", "empty", "--output", "o"), 2, ["Data_Entry_2017"]),
     (("make-sample-data", "--output", "o", "--images", "3"), 2, ["--images"]),
     (("demo", "--output", "full"), 2, ["full", "--output"]),
+    (("verify-image", "no.sif"), 2, ["no.sif", "build-image"]),
+    (("verify-image", "empty"), 2, ["folder empty", "/etc and /usr"]),
+    (("verify-image", "--image", "full/thesis.txt"), 2, ["full/thesis.txt", "by its content"]),
+    (("sbom", "no.tar"), 2, ["no.tar", "build-image"]),
+    (("sign-image", "full/thesis.txt"), 2, ["full/thesis.txt", "an OCI archive"]),
+    (("compare-images", "no.sif", "empty"), 2, ["no.sif"]),
 ]  # fmt: skip
 
 
