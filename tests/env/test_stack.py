@@ -73,6 +73,12 @@ def test_a_source_that_is_a_package_of_the_component_names_the_version_chosen():
             assert expected in stack.sources[component], f"{stack.name}: sources.{component}"
 
 
+def test_an_empty_text_takes_away_what_the_other_stack_says():
+    wheels = load_stack("ngc12").python.wheels
+    assert wheels == {"tensorflow": "tensorflow"}
+    assert "nccl" in load_stack("cuda12").python.wheels
+
+
 def test_unknown_stack_lists_the_known_ones():
     with pytest.raises(UserError, match=r"'gpu9'[\s\S]*cpu, cpu13") as caught:
         load_stack("gpu9")
@@ -112,6 +118,10 @@ def test_unknown_stack_lists_the_known_ones():
         ('cudnn = "9.10.2.21"', "", "components.cudnn"),
         ('code = "binary"', 'code = "source"', "gpus.Volta (V100).code"),
         ('code = "binary"', "", "gpus.Volta (V100).code"),
+        ("[stacks.ngc12.downloads.ucx]", "[stacks.ngc12.downloads.unix]", "downloads.unix"),
+        ('url = "https:', 'url = "http:', "downloads.pmix.url"),
+        ('url = "https:', 'uri = "https:', "downloads.pmix.uri"),
+        ('sha256 = "b9e6', 'sha256 = "b9', "downloads.pmix.sha256"),
         ('code = "binary"', 'code = "binary"\nmemory = "32"', "gpus.Volta (V100).memory"),
         ('compute_capability = "7.0"', "compute_capability = 7.0", "compute_capability"),
         ('driver = "555.42.02"', 'driver = "new"', "gpus.Hopper (H100, H200).driver"),
@@ -127,6 +137,9 @@ def test_a_bad_catalogue_names_the_file_and_the_key(tmp_path, old, new, said):
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         load_stacks(path)
     assert str(path) in caught.value.found
+    assert caught.value.exit_code == 2
+    of_the_file = said in {"TOML", "schema_version", "extra"}
+    assert of_the_file or re.search(r"stack '\w+'|'stacks', '\w+'", caught.value.found)
 
 
 def test_missing_catalogue(tmp_path):
