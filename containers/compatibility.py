@@ -115,7 +115,7 @@ def solve_versions(question: str, *, as_json: bool = False) -> int:
     """
     wanted = parse_wanted(question)
     stacks = {name: versions_of_stack(s, lock=lock) for name, (s, lock) in _locked().items()}
-    solution = solve(wanted, others=stacks.values())
+    solution = solve(wanted, others=map(_upstream, stacks.values()))
     warnings = _warnings(solution.newest or {})
     misfits = {name: _misfits(known, wanted) for name, known in stacks.items()}
     if as_json:
@@ -157,6 +157,15 @@ def _warnings(versions: Mapping[str, str]) -> list[Rule]:
     return [v.rule for v in judge_rules(versions, rules=warning) if v.outcome == BROKEN]
 
 
+def _upstream(versions: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the versions as their makers number them, without the distribution's revision."""
+    known = {name: parse_version(text) for name, text in versions.items() if text}
+    return {
+        name: text.text.rpartition("-")[0] if text.revision else text.text
+        for name, text in known.items()
+    }
+
+
 def _misfits(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:
     """Return why a stack is no answer: other versions, or rules that it breaks with these."""
     reasons = []
@@ -164,8 +173,11 @@ def _misfits(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list
         own = known.get(component)
         if own is not None and not parse_version(own).has_prefix(version):
             reasons.append(f"has {component} {own}")
-    verdicts = judge_rules({**wanted, **known})
-    return reasons + [f"breaks {v.rule.id}" for v in verdicts if _is_broken(v)]
+    broken = [v.rule for v in judge_rules({**wanted, **known}) if _is_broken(v)]
+    # What the wanted versions break among themselves is nothing to a stack without CUDA.
+    return reasons + [
+        f"breaks {r.id}" for r in broken if "cuda" in known or r.components & {*known}
+    ]
 
 
 def _not_judged(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:
