@@ -10,11 +10,12 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
+from containers.parts import Difference, Part, checks_part
 from env.facts import CannotTellError, Facts
 from env.lock import Lock, SystemPackage
 from env.names import normal_name
@@ -26,6 +27,9 @@ from recipes.layout import PROJECT, SBOM
 # that is missing there is as intended, one that was edited never is.
 REMOVED = ("/usr/bin/*mpi*", "/usr/bin/ortecc", "/usr/bin/osh*", "/usr/bin/shmem*",
            "/usr/bin/opal_wrapper*", "*/site-packages/tensorflow/include/*")  # fmt: skip
+CUDA = ("cuda", "cudnn", "nccl")
+TOLD = (*CUDA, "pmix")
+"""Components whose libraries tell their own version (``env.probes.versions``)."""
 REVISION_LABEL = "org.opencontainers.image.revision"
 ORIGIN_LABELS = tuple(
     f"org.opencontainers.image.{name}" for name in ("revision", "created", "source", "base.name")
@@ -35,46 +39,6 @@ NAMED = re.compile(
     r"/(libmpi|libpmix|libucp|libnccl|libcudart|libcudnn|libcublas|libstdc\+\+|libc|libm"
     r"|libtensorflow_framework|mpi_lib)\.[^/]*$"
 )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One thing that is not as it should be.
-
-    Attributes:
-        part: the id of the part it belongs to.
-        expected: what the lock, or what follows from it, says.
-        found: what is in the image.
-        where: the path, variable or label.
-        fix: what to do.
-    """
-
-    part: str
-    expected: str
-    found: str
-    where: str
-    fix: str
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a verification.
-
-    Attributes:
-        id: its name, e.g. ``"image.system"``.
-        title: what is held against what.
-        status: PASS, FAIL, INFO, or UNKNOWN where it could not be told.
-        compared: how many things were held against something.
-        note: why it could not be told, or what else is worth knowing; may be empty.
-        differences: what is not as it should be.
-    """
-
-    id: str
-    title: str
-    status: Status
-    compared: int
-    note: str = ""
-    differences: tuple[Difference, ...] = ()
 
 
 _Judged = tuple[int, list[Difference], str]
@@ -114,13 +78,14 @@ class Judge:
             self._part("python", "Python packages as locked", self._python),
             self._part("python-files", "files of Python packages as installed", self._python_files),
             self._part("loaded", "libraries loaded by a process that trains", self._loaded),
+            self._part("components", "components by the libraries' own word", self._components),
             self._part("sbom", "the bill of materials lists what is there", self._sbom),
             self._part(
                 "project",
                 "the project's files as of its revision",
                 lambda part: self._project(part, revision_files),
             ),
-            _checks_part(results),
+            checks_part(results),
         ]
 
     def _part(self, name: str, title: str, judge: Callable[[str], _Judged]) -> Part:
@@ -266,6 +231,24 @@ class Judge:
             differences.append(self._differ(part, *line, self._facts["inventory.loaded"].origin))
         return len(loaded), differences, ""
 
+    def _components(self, part: str) -> _Judged:
+        """Hold what the libraries say of themselves, opened as a training would, to the lock.
+
+        Each tells fewer numbers than the lock has (CUDA 12.9 of 12.9.79): those must agree.
+        """
+        wanted = {n: v for n, v in self._lock.components.items() if n in TOLD}
+        differences, compared = [], 0
+        for name, version in wanted.items():
+            told = self._facts.value(f"versions.{name}")
+            if told is None and name not in CUDA:
+                continue  # Open MPI 4 has a PMIx of its own, which tells nobody
+            compared += 1
+            if told is None or not f"{version}.".startswith(f"{told}."):
+                where = self._facts[f"versions.{name}"].origin
+                line = (f"{name} {version}", f"{name} {told}" if told else f"no {name} to load")
+                differences.append(self._differ(part, *line, where))
+        return compared, differences, ""
+
     def _because(self) -> str:
         """Return what may have brought a foreign library in, as an addition to a place."""
         variables = self._facts.value("inventory.environment")
@@ -339,21 +322,6 @@ def named_libraries(facts: Facts) -> list[dict[str, str | None]]:
     """Return the loaded libraries worth naming: path and owner."""
     loaded = facts["inventory.loaded"].value or []
     return [one for one in loaded if NAMED.search(one["path"])]
-
-
-def _checks_part(results: Iterable[Result]) -> Part:
-    """Return what the checks of ``env`` say, as a part."""
-    results = list(results)
-    title = "the checks of validate-env that judge an image"
-    bad = [one for one in results if one.status is Status.FAIL]
-    untold = [one for one in results if one.status is Status.UNKNOWN]
-    status = Status.FAIL if bad else Status.UNKNOWN if untold else Status.PASS
-    note = "; ".join(f"{one.id}: {one.found}" for one in untold)
-    differences = tuple(
-        Difference("image.checks", f"{one.id}: {one.expected}", one.found, one.where, one.fix)
-        for one in bad
-    )
-    return Part("image.checks", title, status, len(results), note, differences)
 
 
 def _label(labels: Mapping[str, str], name: str) -> str:

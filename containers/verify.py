@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from containers.context import tracked_files
-from containers.differences import REVISION_LABEL, Difference, Judge, Part, named_libraries
+from containers.differences import REVISION_LABEL, Judge, named_libraries
 from containers.image import image_kind, opened, outer_labels, run_inside
+from containers.parts import Part, signature_part
 from containers.sign import Signature, read_signature
 from env.checks.evidence import Evidence
 from env.checks.registry import find_check, run_all
@@ -91,6 +92,7 @@ def verify_image(
         UserError: it is no image of ours (no lock inside), or the lock is missing or bad.
     """
     kind = image_kind(image)
+    judged = load_lock(lock) if lock else None
     signature = read_signature(image, kind=kind, key=key)
     with opened(image) as inside:
         print(f"looking into {image} …", file=sys.stderr)
@@ -99,7 +101,7 @@ def verify_image(
     if labels is not None:
         facts |= {"inventory.labels": Fact(labels, f"{image}: its configuration")}
     path = lock or lock_path(_stack_inside(facts, image))
-    judged = load_lock(path)
+    judged = judged or load_lock(path)
     evidence = Evidence(facts, lock=judged, device="cpu")
     results = [one for name in IMAGE_CHECKS for one in run_all(find_check(name), evidence)]
     revision = (facts["inventory.labels"].value or {}).get(REVISION_LABEL, "")
@@ -143,23 +145,6 @@ def print_sbom(image: str) -> None:
     """
     with opened(image) as inside:
         sys.stdout.write(run_inside(inside, ["cat", SBOM]))
-
-
-def signature_part(signature: Signature, *, required: bool) -> Part:
-    """Return what the signature says, as a part of the verification."""
-    part, title = "image.signature", "signed, and unchanged since"
-    if signature.state == "good":
-        return Part(part, title, Status.PASS, 1, f"by {', '.join(signature.signers)}")
-    if signature.state == "unsigned" and not required:
-        return Part(part, title, Status.INFO, 0, "nobody has signed it")
-    if signature.state == "unknown":
-        return Part(part, title, Status.UNKNOWN, 1, f"{signature.problem}; {signature.fix}")
-    if signature.state == "none":
-        status = Status.UNKNOWN if required else Status.INFO
-        return Part(part, title, status, 0, signature.problem)
-    found = signature.problem or "nobody has signed it"
-    line = Difference(part, "a good signature", found, signature.where, signature.fix)
-    return Part(part, title, Status.FAIL, 1, "", (line,))
 
 
 def render_json(verification: Verification) -> str:

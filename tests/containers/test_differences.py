@@ -6,9 +6,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from containers.differences import ORIGIN_LABELS, Judge, named_libraries
+from env.checks.registry import find_check
 from env.facts import Fact, Facts
 from env.lock import load_lock, lock_path, render_lock
 from env.result import Result, Status
+from recipes.blocks.project import IMAGE_CHECKS
 from recipes.layout import PROJECT
 
 LOCK = load_lock(lock_path("cpu"))
@@ -73,7 +75,9 @@ def healthy():
         },
         "environment": {"PATH": "/usr/bin"}, "preloaded": None, "loaded": [libmpi()],
     }  # fmt: skip
-    return Facts({f"inventory.{key}": Fact(value, f"of {key}") for key, value in values.items()})
+    told = {"versions.pmix": Fact(LOCK.components["pmix"], "libpmix.so.2")}
+    observed = {f"inventory.{key}": Fact(value, f"of {key}") for key, value in values.items()}
+    return Facts(observed | told)
 
 
 REVISION = {"env/x.py": "1" * 40}
@@ -220,6 +224,38 @@ def test_a_gpu_stack_must_have_loaded_nccl():
     assert "libnccl" in difference.expected
     loaded = [{"path": "/v/libnccl.so.2", "owner": "numpy " + LOCK.version("numpy")}]
     assert judge(laid(loaded=loaded), lock=lock)["loaded"].status is Status.PASS
+
+
+GPU = replace(LOCK, components={**LOCK.components, "cuda": "12.9.79", "nccl": "2.30.1"})
+TELLS = {"versions.cuda": Fact("12.9", "libcudart"), "versions.nccl": Fact("2.30.1", "libnccl")}
+
+
+@pytest.mark.parametrize(
+    ("name", "fact", "found"),
+    [
+        ("versions.cuda", Fact("12.4", "/usr/lib/libcudart.so.12"), "cuda 12.4"),
+        ("versions.cuda", Fact("12.90", "libcudart"), "cuda 12.90"),
+        ("versions.nccl", Fact("2.30", "libnccl"), None),
+        ("versions.nccl", Fact(None, "the library path"), "no nccl to load"),
+        ("versions.pmix", Fact("5.0.1", "libpmix"), "pmix 5.0.1"),
+        ("versions.pmix", Fact(None, "a PMIx of its own"), None),
+    ],
+)
+def test_libraries_speak_for_themselves(name, fact, found):
+    part = judge(healthy() | TELLS | {name: fact}, lock=GPU)["components"]
+    assert [one.found for one in part.differences] == ([found] if found else [])
+    assert all(one.where == fact.origin for one in part.differences)
+
+
+def test_a_library_that_cannot_be_asked_is_unknown():
+    fact = Fact(None, "told.py", problem="died by SIGSEGV")
+    part = judge(healthy() | TELLS | {"versions.cuda": fact}, lock=GPU)["components"]
+    assert part.status is Status.UNKNOWN
+
+
+def test_the_checks_of_an_image_ask_the_libraries():
+    read = {key for name in IMAGE_CHECKS for key in find_check(name).reads}
+    assert any(key.startswith("versions.") for key in read)  # one probe gives them all
 
 
 def test_another_lock_inside_is_told_key_by_key():

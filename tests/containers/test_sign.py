@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
+from containers.parts import signature_part
 from containers.sign import keys_folder, parse_signature, read_signature, sign_image
-from containers.verify import signature_part
 from env.errors import UserError
 from env.result import Status
 
