@@ -234,7 +234,7 @@ class Judge:
     def _components(self, part: str) -> _Judged:
         """Hold what the libraries say of themselves, opened as a training would, to the lock.
 
-        Each tells fewer numbers than the lock has (CUDA 12.9 of 12.9.79): those must agree.
+        Each may tell fewer numbers than the lock has (CUDA two of three): those must agree.
         """
         wanted = {n: v for n, v in self._lock.components.items() if n in TOLD}
         differences, compared = [], 0
