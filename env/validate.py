@@ -40,6 +40,7 @@ from env.probes.packages import probe_packages
 from env.probes.placement import probe_placement, probe_places
 from env.probes.python import probe_python
 from env.probes.rdma import probe_rdma
+from env.probes.recipe import probe_recipe
 from env.probes.settings import probe_settings
 from env.probes.storage import probe_storage
 from env.probes.versions import probe_versions
@@ -62,6 +63,7 @@ PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
     "libraries": lambda root, environ: probe_libraries(root, environ=environ),
     "storage": lambda root, environ: probe_storage(root, environ=environ),
     "container": lambda root, environ: probe_container(root, environ=environ),
+    "recipe": lambda root, environ: probe_recipe(root, environ=environ),
     "rdma": lambda root, environ: probe_rdma(root, environ=environ),
     "network": lambda root, environ: probe_network(root, environ=environ),
     "topology": lambda root, environ: probe_placement(root, environ=environ),
@@ -72,7 +74,7 @@ PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
 }
 
 # Probes of what an image brings; a bare node is judged without them.
-_INSTALLED = ("packages", "versions", "mpi", "known", "python", "libraries", "frameworks")
+_INSTALLED = ("packages", "versions", "mpi", "known", "python", "recipe", "libraries", "frameworks")
 
 
 def collect_static(

@@ -11,6 +11,8 @@ from pathlib import PurePath
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
+from env.conditions import parse_range
+from env.errors import UserError
 from env.facts import CannotTellError
 from env.result import Finding, Status
 
@@ -96,6 +98,41 @@ def check_nccl(evidence: Evidence) -> Finding:
     nccl = _built(evidence)["nccl"]
     found = f"NCCL {nccl}" if nccl else "no NCCL"
     return Finding(Status.PASS if nccl else Status.FAIL, "Horovod with NCCL", found)
+
+
+@check(
+    "horovod.wrapper",
+    title="the program calls no wrapper of Horovod's that this Keras breaks",
+    covers=("VER-13", "VER-14"),
+    reads=("python.wrappers", "packages.installed"),
+    fix="compute gradients with horovod.tensorflow.DistributedGradientTape and apply them with "
+    "Keras's "
+    "own optimizer, as this project's program does",
+    required=False,
+)
+def check_wrapper(evidence: Evidence) -> Finding:
+    """FAIL if the program calls DistributedOptimizer with Keras 3, or with 2.11 and Horovod < 0.28.
+
+    The rest of Horovod works with Keras 3: a program without the wrapper passes.
+    """
+    places = evidence.facts.value("python.wrappers")
+    installed = evidence.facts.value("packages.installed")
+    keras, horovod = (installed.get(name, {}).get("version") for name in ("keras", "horovod"))
+    expected, where = "no DistributedOptimizer", evidence.facts["python.wrappers"].origin
+    if not places:
+        return Finding(Status.PASS, expected, "none in the program", where=where)
+    if keras is None or horovod is None:
+        raise CannotTellError("Keras or Horovod is not installed")
+    breaks = _is(keras, ">=3") or (_is(keras, ">=2.11") and _is(horovod, "<0.28"))
+    found = f"Keras {keras}, Horovod {horovod}, and {', '.join(places[:5])}"
+    return Finding(Status.FAIL if breaks else Status.PASS, expected, found, where=places[0])
+
+
+def _is(version: str, limits: str) -> bool:
+    try:
+        return bool(parse_range(limits).holds(version, {}))
+    except UserError as error:
+        raise CannotTellError(str(error)) from error
 
 
 @check(

@@ -21,9 +21,9 @@ from env.result import Finding, Result, Status
 STATIC = "static"
 LAUNCHED = "launched"
 THEMES = (
-    "versions", "python", "compatibility", "horovod", "mpi", "openmpi", "libraries", "settings",
-    "resources", "storage", "container", "network", "gpu", "gpu_health", "gpu_links",
-    "gpu_ranks", "driver", "driver_library", "launch", "ranks",
+    "versions", "python", "recipe", "compatibility", "horovod", "mpi", "openmpi", "libraries",
+    "settings", "resources", "storage", "container", "network", "gpu", "gpu_health", "gpu_links",
+    "gpu_ranks", "driver", "driver_library", "program", "launch", "ranks",
     "hosts", "placement", "binding", "site",
 )  # fmt: skip
 

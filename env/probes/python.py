@@ -6,6 +6,7 @@ nothing of what it finds. Leaves versions and places of packages to ``env.probes
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import os
 import re
@@ -25,11 +26,15 @@ _MAX_LISTED = 5000
 
 
 def probe_python(
-    *, environ: Mapping[str, str] = os.environ, path: Sequence[str] | None = None
+    *,
+    environ: Mapping[str, str] = os.environ,
+    path: Sequence[str] | None = None,
+    program: Path = PROJECT / "chexnet",
 ) -> dict[str, Fact]:
     """Return the facts ``python.*``.
 
     ``python.requires``: ``{package: [requirement, …]}`` as their metadata declares them.
+    ``python.wrappers``: places at which the training program calls Horovod's optimizer wrapper.
     ``python.hooks``: ``{kind, path}`` of code outside this Python's own folders that every
     program runs first. ``python.hiding``: ``{module, path, hides}``: modules in folders that
     come before the packages, of the name of one of Python's or of theirs.
@@ -37,6 +42,7 @@ def probe_python(
     Args:
         environ: the process's environment.
         path: where Python looks for modules, in this order; ``sys.path`` if None.
+        program: the folder of the training program.
     """
     entries = [entry for entry in (sys.path if path is None else path) if entry]
     user = site.getusersitepackages()
@@ -44,6 +50,7 @@ def probe_python(
     outside = [e for e in dict.fromkeys([*named, *entries]) if _is_outside(e, user)]
     return {
         "python.requires": Fact(dict(_requires(entries)), "importlib.metadata"),
+        "python.wrappers": Fact(list(_wrappers(program)), str(program)),
         "python.hooks": Fact(list(_hooks(outside, user)), "sys.path"),
         "python.hiding": Fact(list(_hiding(outside, user)), "sys.path"),
     }
@@ -68,6 +75,19 @@ def _requires(entries: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         if name in _ROOTS and name not in seen:
             seen.add(name)
             yield name, list(package.requires or ())[:200]
+
+
+def _wrappers(program: Path) -> Iterator[str]:
+    for file in sorted(program.rglob("*.py"))[:_MAX_LISTED]:
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8", errors="replace"))
+        except (OSError, ValueError, SyntaxError, RecursionError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute | ast.Name):
+                name = node.attr if isinstance(node, ast.Attribute) else node.id
+                if name == "DistributedOptimizer":
+                    yield f"{file}:{node.lineno}"
 
 
 def _hooks(outside: Sequence[str], user: str) -> Iterator[dict[str, str]]:

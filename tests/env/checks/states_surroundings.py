@@ -37,6 +37,12 @@ ETH0 = {
 }
 LO = ETH0 | {"name": "lo", "loopback": True, "addresses": ["127.0.0.1/8"], "kind": "virtual"}
 DOCKER0 = ETH0 | {"name": "docker0", "addresses": ["172.17.0.1/16"], "kind": "bridge"}
+PINNED = """\
+FROM docker.io/library/debian:bookworm-slim AS build
+RUN apt-get install -y --no-install-recommends gcc=4:12.2.0-3 ca-certificates=20230311
+FROM build AS run
+RUN pip install --require-hashes -r run.txt
+"""
 UNLIMITED = {"soft": None, "hard": None}
 
 
@@ -80,6 +86,8 @@ HOST = BASE["STATIC"] | {
     "python.requires": {"tensorflow-cpu": ["numpy>=1.26.0", "protobuf<7.0.0,>=6.31.1", "gast!=0.5.0,>=0.2.1", 'x[y]>=9; extra == "gpu"']},
     "python.hooks": [],
     "python.hiding": [],
+    "python.wrappers": [],
+    "recipe.text": PINNED,
     "libraries.missing": [],
     "libraries.lacking": [],
     "libraries.shadowed": [],
@@ -160,6 +168,18 @@ STATES = {
     "python.hiding": (
         [(FAIL, "/x/json.py hides Python's own json", evidence({"python.hiding": [{"module": "json", "path": "/x/json.py", "hides": "Python's own"}]}))],
         evidence(lost=["python.hiding"]),
+    ),
+    "recipe.repeats": (
+        [(FAIL, "nvidia/cuda:10.2-devel was withdrawn", evidence({"recipe.text": PINNED.replace("library/debian:bookworm-slim", "nvidia/cuda:10.2-devel")})),
+         (WARN, "gcc in whatever version there is, on docker.io/library/debian:bookworm-slim", evidence({"recipe.text": PINNED.replace("gcc=4:12.2.0-3", "gcc")})),
+         (WARN, "7fa2af80", evidence({"recipe.text": PINNED + "RUN apt-key adv --fetch-keys https://x/7fa2af80.pub\n"})),
+         (SKIP, "no definition", evidence({"recipe.text": None}))],
+        evidence(lost=["recipe.text"]),
+    ),
+    "horovod.wrapper": (
+        [(FAIL, "Keras 3.15.1, Horovod 0.28.1, and t.py:3", evidence({"python.wrappers": ["t.py:3"]} | installed(keras="3.15.1", horovod="0.28.1"))),
+         (FAIL, "Keras 2.11.0", evidence({"python.wrappers": ["t.py:3"]} | installed(keras="2.11.0", horovod="0.27.0")))],
+        evidence({"python.wrappers": ["t.py:3"], "packages.installed": {}}),
     ),
     "settings.harmful": (
         [(WARN, "NCCL_P2P_DISABLE=1", evidence(settings(NCCL_P2P_DISABLE="1"))),
@@ -380,6 +400,8 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    "horovod.wrapper": [evidence(), evidence({"python.wrappers": ["t.py:3"]} | installed(keras="2.15.0", horovod="0.28.1"))],
+    "recipe.repeats": [evidence(), evidence({"recipe.text": "nonsense"})],
     "settings.harmful": [
         evidence(), evidence(settings(NCCL_P2P_DISABLE="0", OMPI_MCA_btl="tcp,self,vader", NCCL_DEBUG="WARN")),
         # Open MPI 4 has these; a Keras of unknown version is not taken for a new one.

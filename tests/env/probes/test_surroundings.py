@@ -371,7 +371,7 @@ def test_ranks_that_share_no_memory_for_real(verdict):
 # --- Python --------------------------------------------------------------------------------------
 
 
-def test_modules_that_hide_others_for_real(run_env, tmp_path):
+def test_modules_that_hide_others_for_real(run_env, verdict, tmp_path):
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
     (tmp_path / "h5py").mkdir()
     (tmp_path / "h5py/__init__.py").touch()
@@ -382,6 +382,7 @@ def test_modules_that_hide_others_for_real(run_env, tmp_path):
     assert f"{tmp_path}/json hides Python's own json" in found
     assert "h5py" in found
     assert "mine" not in found
+    assert verdict("python.hiding", probe_python(environ={})).status is Status.PASS
 
 
 def test_hooks_for_real(run_env, tmp_path):
