@@ -73,7 +73,7 @@ _PACKAGES = {
 # after it are the library's binary interface (libpmix2t64).
 _SYSTEM = {
     "libopenmpi": "openmpi", "libpmix": "pmix", "libprrte": "prrte", "libhwloc": "hwloc",
-    "libslurm": "slurm", "libc": "glibc",
+    "libslurm": "slurm", "libc": "glibc", "libnccl": "nccl",
 }  # fmt: skip
 _SYSTEM_NAME = re.compile(r"(lib[a-z]+)\d+(?:t64)?")
 FAIL, WARN = "FAIL", "WARN"  # how bad a broken rule is
@@ -174,10 +174,15 @@ def versions_of_stack(stack: Stack, *, lock: Lock) -> dict[str, str | None]:
     for name in ("tensorflow", "python"):  # Horovod is compiled in the same image
         if name in found:
             found.setdefault(f"horovod_{name}", found[name])
-    for package in lock.system_packages:
-        match = _SYSTEM_NAME.fullmatch(package.name)
-        if match and match[1] in _SYSTEM and set(package.groups) != {"build"}:
-            found[_SYSTEM[match[1]]] = package.version
+    locked = [(p.name, p.version) for p in lock.system_packages if set(p.groups) != {"build"}]
+    # Of a distribution that is not locked, those held to a version in the catalogue.
+    held = [tuple(text.split("=", 1)) for text in stack.system.run if "=" in text]
+    for name, version in (*held, *locked):
+        match = _SYSTEM_NAME.fullmatch(name)
+        if match and match[1] in _SYSTEM:
+            found[_SYSTEM[match[1]]] = version
+        if match and match[1] == "libnccl" and "+cuda" in version:
+            found["nccl_cuda"] = version.rpartition("+cuda")[2]
     for package in lock.python:
         name, _, cuda = normal_name(package.name).partition("-cu1")
         component = _PACKAGES.get(f"{name}-cu" if cuda else name)
