@@ -104,8 +104,8 @@ class Judge:
     def _lock_inside(self, part: str) -> _Judged:
         where = self._facts["inventory.lock"].origin
         try:
-            inside = json.loads(self._facts.value("inventory.lock"))
-        except ValueError as error:
+            inside = dict(json.loads(self._facts.value("inventory.lock")))
+        except (ValueError, TypeError) as error:
             return 1, [self._differ(part, "a lock in JSON", str(error), where)], ""
         wanted = json.loads(json.dumps(asdict(self._lock)))
         keys = sorted((set(inside) | set(wanted)) - {"schema_version"})
@@ -266,8 +266,8 @@ class Judge:
                 for component in bill["components"]
                 for file in component.get("components", ())
             }
-        except (ValueError, KeyError, TypeError, IndexError):
-            return {}
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return {}  # the part of the bill itself says what is wrong with it
 
     def _sbom(self, part: str) -> _Judged:
         where = self._facts["inventory.sbom"].origin

@@ -48,7 +48,7 @@ def probe_inventory(
     return {
         "inventory.lock": _text(home / "stack.lock.json"),
         "inventory.sbom": _text(home / "sbom.cdx.json"),
-        "inventory.labels": _try(lambda: json.loads((root / LABELS).read_text()), root / LABELS),
+        "inventory.labels": _try(lambda: _labels(root / LABELS), root / LABELS),
         "inventory.system": _try(lambda: [asdict(p) for p in dpkg.read_packages(root)], "dpkg"),
         "inventory.system_files": _try(lambda: _files(*dpkg.check_files(root)), "dpkg's hashes"),
         "inventory.python": Fact(_versions(installed), "importlib.metadata"),
@@ -130,6 +130,13 @@ def _project(folder: Path) -> dict[str, dict[str, str]]:
     if not found:
         raise FileNotFoundError(2, "no such folder, or nothing in it", str(folder))
     return found
+
+
+def _labels(path: Path) -> dict[str, str]:
+    labels = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    if not isinstance(labels, dict):
+        raise ValueError("no table of labels")
+    return {str(name): str(value) for name, value in labels.items()}
 
 
 def _text(path: Path, *, absent: bool = False) -> Fact:

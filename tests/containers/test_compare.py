@@ -305,3 +305,10 @@ def test_what_is_no_image_is_refused(root, tmp_path):
         with pytest.raises(UserError, match="a root folder") as caught:
             compare_images(str(name), str(root))
         assert str(name) in caught.value.found
+
+
+def test_without_unsquashfs_it_says_what_brings_it(root, tmp_path, monkeypatch):
+    image = squash(root, tmp_path / "r.squashfs")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="squashfs-tools"):
+        compare_images(str(image), str(root))

@@ -268,8 +268,9 @@ def test_another_lock_inside_is_told_key_by_key():
     assert LOCK.python[0].name in told["python"][0]
 
 
-def test_a_lock_that_is_no_json_is_told():
-    (difference,) = judge(laid(lock="{"))["lock"].differences
+@pytest.mark.parametrize("text", ["{", "[1]", "7", "null"])
+def test_a_lock_that_is_none_is_told(text):
+    (difference,) = judge(laid(lock=text))["lock"].differences
     assert difference.expected == "a lock in JSON"
 
 
@@ -319,7 +320,9 @@ def test_without_the_revision_the_bill_says_which_files_there_were():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "JSONDecodeError"), ("[]", "TypeError"), ("{}", "KeyError"),
+        ("{", "JSONDecodeError"), ("[]", "TypeError"), ("{}", "KeyError"), ("7", "TypeError"),
+        ('{"components": [7], "metadata": 7}', "TypeError"),
+        ('{"components": [{"purl": 7}], "metadata": 7}', "AttributeError"),
         (json.dumps(bill({}) | {"metadata": {"component": {"properties": []}}}), "None"),
     ],
 )  # fmt: skip

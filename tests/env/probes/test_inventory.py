@@ -79,6 +79,12 @@ def test_what_is_not_there_is_unread_and_the_rest_is_told(tmp_path, root):
     assert unread == {"lock", "sbom", "labels", "system", "system_files", "project"}
 
 
+@pytest.mark.parametrize("text", ["[1]", "{", "\udcff"])
+def test_labels_that_are_none_are_unread(home, root, text):
+    (root / ".singularity.d/labels.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert probe_inventory(home, root=root)["inventory.labels"].problem
+
+
 def test_a_loaded_library_is_told_with_who_brought_it(root):
     site = sys.path[0]
     mapped = [f"{site}/bar/_c.so", "/usr/lib/libfoo.so.1", "/home/me/libfoo.so.1"]
