@@ -19,12 +19,13 @@ from pathlib import Path
 
 TOOLS = ("unshare", "nsenter", "ip", "sshd", "ssh", "ssh-keygen", "mpirun")
 PREFIX = "10.77.0."
+INSIDE = "/run/lan"  # where every host sees the folder that they share
 READY_TIMEOUT_S = 20
 
 _SSHD = """\
 Port 22
-HostKey {folder}/key
-AuthorizedKeysFile {folder}/key.pub
+HostKey {inside}/key
+AuthorizedKeysFile {inside}/key.pub
 StrictModes no
 UsePAM no
 PermitRootLogin yes
@@ -36,7 +37,7 @@ MaxStartups 100
 """
 _SSH = """\
 Host *
-  IdentityFile {folder}/key
+  IdentityFile {inside}/key
   IdentitiesOnly yes
   StrictHostKeyChecking no
   UserKnownHostsFile /dev/null
@@ -49,17 +50,17 @@ _START = """\
 set -e
 hostname "$NAME"
 mount --make-rprivate /
-mkdir -p "$OWN/tmp" "$OWN/run"
-if [ -n "$KEEP" ]; then mkdir -p "$OWN/keep"; mount --bind "$KEEP" "$OWN/keep"; fi
 mount -t tmpfs tmpfs /run
-mkdir -p /run/sshd /run/lock
+mkdir -p /run/sshd /run/lock /run/lan
+mount --bind "$SHARED" /run/lan
 mount -t tmpfs -o "size=$SHM" tmpfs /dev/shm
 mount --bind "$OWN/boot_id" /proc/sys/kernel/random/boot_id
 mount --bind "$OWN/hosts" /etc/hosts
 mount --bind "$OWN/shadow" /etc/shadow
-mount --bind "$SHARED/ssh_config" /etc/ssh/ssh_config
+mount --bind /run/lan/ssh_config /etc/ssh/ssh_config
+mount --bind "$OWN/tmp" /tmp
 ip link set lo up
-touch "$OWN/ready"
+touch "/run/lan/$NAME/ready"
 exec sleep infinity
 """
 
@@ -99,8 +100,14 @@ class Host:
         """Return the command line that runs a command on this host."""
         return ["nsenter", "--target", str(self.pid), "--all", "--wd=/", "--", *map(str, argv)]
 
-    def run(self, *argv: object, environ: Mapping[str, str] | None = None, cwd: object = None,
-            timeout: float = 60, check: bool = False) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    def run(
+        self,
+        *argv: object,
+        environ: Mapping[str, str] | None = None,
+        cwd: object = None,
+        timeout: float = 60,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command on this host and return how it ended, with what it printed."""
         words = list(map(str, argv))
         if cwd:
@@ -110,26 +117,48 @@ class Host:
             text=True, timeout=timeout, check=check, errors="replace",
         )  # fmt: skip
 
-    def processes(self) -> list[str]:
-        """Return the command lines that run on it, without the one that holds it and sshd."""
-        mine = os.readlink(f"/proc/{self.pid}/ns/pid")
-        lines = []
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of what runs on it, but for the process that holds it."""
+        mine = Path(f"/proc/{self.pid}/ns/pid").readlink()
+        found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if os.readlink(folder / "ns/pid") != mine:
-                    continue
-                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if (folder / "ns/pid").readlink() == mine:
+                    line = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(folder.name)] = line.decode(errors="replace").strip()
             except OSError:
                 continue
-            if int(folder.name) != self.pid and "sshd" not in line:
-                lines.append(line.strip())
-        return [line for line in lines if line]
+        return {pid: line for pid, line in found.items() if line and pid != self.pid}
+
+    def pids(self, word: str) -> list[int]:
+        """Return the processes on it that have a word in their command line."""
+        return [pid for pid, line in self.processes().items() if word in line]
+
+    @property
+    def strays(self) -> list[str]:
+        """What runs on it besides its servers."""
+        servers = ("sshd", "munged", "slurmctld", "slurmd")
+        lines = self.processes().values()
+        return [line for line in lines if not any(name in line for name in servers)]
+
+    def plant(self, text: str, path: str, *, mode: int = 0o755) -> None:
+        """Put a file of this text in the place of one on this host alone."""
+        planted = self.own / f"planted-{path.replace('/', '_')}"
+        planted.write_text(text)
+        planted.chmod(mode)
+        self.bind(planted, path)
+
+    def bind(self, source: Path, path: str) -> None:
+        """Put a file or folder of the shared folder in the place of another on this host."""
+        inside = f"{INSIDE}/{source.relative_to(self.own.parent)}"
+        self.run("mount", "--bind", inside, path, check=True)
 
 
 class Lan:
     """Hosts on one bridge; use as a context."""
 
     def __init__(self, folder: Path, *names: str, shm: Mapping[str, str] | None = None) -> None:
+        """Name the hosts; ``shm`` gives some another size of shared memory than 2g."""
         self.folder = folder
         self.names = names
         self.shm = dict(shm or {})
@@ -161,8 +190,8 @@ class Lan:
         key = self.folder / "key"
         keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
         subprocess.run(keygen, check=True)
-        (self.folder / "ssh_config").write_text(_SSH.format(folder=self.folder))
-        (self.folder / "sshd_config").write_text(_SSHD.format(folder=self.folder))
+        (self.folder / "ssh_config").write_text(_SSH.format(inside=INSIDE))
+        (self.folder / "sshd_config").write_text(_SSHD.format(inside=INSIDE))
         self._switch = subprocess.Popen(
             ["unshare", "--net", "--fork", "--kill-child", "sleep", "infinity"]
         )
@@ -184,7 +213,8 @@ class Lan:
 
     def _start_host(self, name: str, number: int) -> Host:
         own = self.folder / name
-        own.mkdir()
+        (own / "tmp").mkdir(parents=True)
+        (own / "tmp").chmod(0o1777)
         lines = ["127.0.0.1 localhost"]
         lines += [f"{PREFIX}{n} {other}" for n, other in enumerate(self.names, start=1)]
         (own / "hosts").write_text("\n".join(lines) + "\n")
@@ -193,8 +223,8 @@ class Lan:
         shadow.write_text("root:*:19000:0:99999:7:::\nsshd:!:19000::::::\n")
         shadow.chmod(0o600)
         environ = {
-            **os.environ, "NAME": name, "OWN": str(own), "SHARED": str(self.folder), "KEEP": "",
-            "SHM": self.shm.get(name, "512m"), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
+            **os.environ, "NAME": name, "OWN": str(own), "SHARED": str(self.folder),
+            "SHM": self.shm.get(name, "2g"), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
         }  # fmt: skip
         line = ["unshare", "--net", "--uts", "--mount", "--ipc", "--pid", "--mount-proc", "--fork",
                 "--kill-child", "sh", "-c", _START]  # fmt: skip
@@ -203,20 +233,28 @@ class Lan:
                                       stdout=log, stderr=log)  # fmt: skip
         return Host(name, number, own, holder)
 
-    def start_sshd(self, host: Host) -> None:
+    def stop_sshd(self, host: Host) -> None:
+        """Stop a host's sshd."""
+        for pid in host.pids("sshd"):
+            os.kill(pid, signal.SIGKILL)
+        for server in host.servers:
+            server.wait(timeout=READY_TIMEOUT_S)
+        host.servers.clear()
+
+    def start_sshd(self, host: Host, *options: str) -> None:
         """Start a host's sshd and wait until it answers."""
         sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        config = str(self.folder / "sshd_config")
+        config = f"{INSIDE}/sshd_config"
         # From an environment of its own: what a login gets must not come from the tests'.
         clean = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         with (host.own / "sshd.log").open("w") as log:
-            argv = host.enter([sshd, "-D", "-e", "-f", config])
+            argv = host.enter([sshd, "-D", "-e", "-f", config, *options])
             host.servers.append(
                 subprocess.Popen(argv, env=clean, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
         self._wait(lambda: "listening" in (host.own / "sshd.log").read_text())
 
-    def _wait(self, ready) -> None:  # noqa: ANN001 - a function without arguments
+    def _wait(self, ready) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not ready():
             if time.monotonic() > deadline:
