@@ -50,10 +50,11 @@ print("TOLD " + json.dumps({
     "wheels_bytes": sum(int(size) for size in sizes if size),
 }, default=str))
 """
-# What compiles, by the names of files; a library to link statically is part of a toolkit.
+# What compiles or links, by the names of files. Not ptxas: with it the wheel that TensorFlow asks
+# for turns its PTX into machine code when it runs.
 _COMPILERS = (
     "gcc", "g++", "cc", "c++", "cc1", "cc1plus", "cpp", "clang", "as", "ld", "make", "cmake",
-    "nvcc", "cudafe++", "nvlink", "fatbinary", "cuda-gdb", "nsys", "ncu", "*.a",
+    "nvcc", "cicc", "cudafe++", "nvlink", "fatbinary", "cuda-gdb", "nsys", "ncu",
 )  # fmt: skip
 TOOLS = "/mnt"
 """Where the image finds what is lent to it."""

@@ -108,6 +108,15 @@ def test_no_compiler_and_no_toolkit_is_left(gpu_sif):
 
 
 @pytest.mark.slow
+def test_mpi_has_ucx_pmix_and_slurm(gpu_sif):
+    said = inside(gpu_sif, ["ompi_info", "--parsable", "--all"])
+    assert "mca:pml:ucx:version" in said
+    (built,) = (line for line in said.splitlines() if line.startswith("config:cli:"))
+    for option in ("--with-ucx", "--with-pmix=external", "--with-slurm"):
+        assert option in built
+
+
+@pytest.mark.slow
 def test_every_promised_gpu_has_kernels_in_every_library(gpu_sif, tmp_path):
     kernels = list_kernels(gpu_sif, LIBRARIES, tool=fetch_cuobjdump(tmp_path / "tools"))
     assert {"libcudnn_ops.so.9", "libnccl.so.2", "libtensorflow_cc.so.2"} <= kernels.keys()
@@ -120,6 +129,8 @@ def test_every_promised_gpu_has_kernels_in_every_library(gpu_sif, tmp_path):
             assert served, f"{name} has nothing for {gpu.name}"
             if not name.startswith("libtensorflow"):
                 assert served == "binary", f"{name}: {gpu.name}"
+            elif gpu.code == "ptx":  # few of its kernels have machine code, the rest is PTX
+                assert Kernels((), found.ptx).serve(gpu.compute_capability) == "ptx"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from env.errors import UserError
+from env.lock import load_lock, lock_path
 from env.stack import CATALOGUE, load_stack, load_stacks
 
 TEXT = CATALOGUE.read_text(encoding="utf-8")
@@ -61,6 +62,29 @@ def test_the_generations_from_v100_to_h200_are_promised_with_their_drivers():
     assert drivers == {"binary": "525.60.13", "ptx": "555.42.02"}
     assert load_stack("cpu").gpus == ()
     assert load_stack("cpu").driver_minimum == ""
+
+
+# By component, the package of the distribution that brings it.
+PACKAGES = {
+    "python": r"python3", "openmpi": r"libopenmpi\d+", "ucx": r"libucx\d+",
+    "pmix": r"libpmix\d+(t64)?", "glibc": r"libc6", "gcc": r"g\+\+-\d+",
+    "cuda_toolkit": r"nvidia-cuda-toolkit",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n, s in load_stacks().items() if not s.downloads])
+def test_what_the_distribution_decides_is_what_its_archive_offered(name):
+    stack, lock = load_stack(name), load_lock(lock_path(name))
+    for component in PACKAGES.keys() & stack.components.keys():
+        found = [
+            package.version
+            for package in lock.system_packages
+            if re.fullmatch(PACKAGES[component], package.name)
+        ]
+        assert found, f"{component}: no package of stack {name}"
+        for version in found:
+            numbers = re.sub(r"^\d+:", "", version)  # less the epoch
+            assert re.match(rf"{re.escape(stack.components[component])}\b", numbers), component
 
 
 def test_a_source_that_is_a_package_of_the_component_names_the_version_chosen():
