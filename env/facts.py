@@ -44,8 +44,12 @@ class Facts(Mapping[str, Fact]):
         self._facts = dict(facts or {})
 
     def __getitem__(self, key: str) -> Fact:
-        """Return a fact; one that nobody observed says so instead of raising."""
-        return self._facts.get(key) or Fact(None, key, problem="was not observed")
+        """Return a fact; one that nobody observed says so instead of raising.
+
+        Where its whole probe broke, ``<probe>.probe`` says why.
+        """
+        broken = self._facts.get(f"{key.partition('.')[0]}.probe")
+        return self._facts.get(key) or broken or Fact(None, key, problem="was not observed")
 
     def __contains__(self, key: object) -> bool:
         """Return whether somebody looked, with whatever outcome."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from env.checks.evidence import Evidence
 from env.checks.registry import LAUNCHED, STATIC, Check, run_all
 from env.facts import Fact
+from env.observe import run_probe
 from env.probes.frameworks import IMPORT_TIMEOUT_S
 from env.probes.rank import Look, Probe
 from env.result import Result, Status
@@ -59,7 +60,11 @@ def plan_look(
         every, of_host = {*only, "host"}, False
 
     def bound(names: set[str]) -> tuple[Probe, ...]:
-        return tuple(partial(p, root, environ) for name, p in probes.items() if name in names)
+        return tuple(
+            partial(run_probe, name, p, root, environ)
+            for name, p in probes.items()
+            if name in names
+        )
 
     return Look(
         bound(every), bound(first or {"host"}) if of_host else (), except_boot, tuple(paths),

@@ -26,6 +26,7 @@ from env.errors import UserError
 from env.facts import CannotTellError, Fact, Facts
 from env.launched import run_everywhere
 from env.lock import Lock, load_lock, lock_path
+from env.observe import run_probes
 from env.probes.container import probe_container
 from env.probes.driver import probe_driver
 from env.probes.frameworks import probe_frameworks
@@ -92,11 +93,8 @@ def collect_static(
     """
     chosen = known_checks().values() if checks is None else checks
     needed = {key.split(".")[0] for one in chosen if one.phase == STATIC for key in one.reads}
-    facts = Facts()
-    for name, probe in PROBES.items():
-        if name in needed or name == "host":
-            facts |= probe(root, environ)
-    return facts
+    wanted = {name: probe for name, probe in PROBES.items() if name in needed | {"host"}}
+    return run_probes(wanted, root=root, environ=environ)
 
 
 def select_checks(

@@ -17,6 +17,7 @@ from pathlib import Path
 from env.facts import Fact
 from env.probes.elf import find_words
 from env.probes.libraries import read_cache
+from env.probes.reading import is_file
 
 _MAX_SCRIPT_BYTES = 2**20
 
@@ -68,9 +69,11 @@ def _horovod(site: Sequence[str]) -> Iterator[Path]:
 def _nccl(root: Path, environ: Mapping[str, str], site: Sequence[str]) -> Iterator[Path]:
     """Yield the NCCL that would be loaded: of LD_LIBRARY_PATH, of a wheel, of the system."""
     for folder in filter(None, environ.get("LD_LIBRARY_PATH", "").split(":")):
-        yield from Path(folder).glob("libnccl.so.2")
+        if is_file(Path(folder) / "libnccl.so.2"):
+            yield Path(folder) / "libnccl.so.2"
     for entry in site:
-        yield from Path(entry).glob("nvidia/nccl/lib/libnccl.so.2")
+        if is_file(Path(entry) / "nvidia/nccl/lib/libnccl.so.2"):
+            yield Path(entry) / "nvidia/nccl/lib/libnccl.so.2"
     try:
         yield from map(Path, read_cache(root / "etc/ld.so.cache").get("libnccl.so.2", ()))
     except (OSError, ValueError):

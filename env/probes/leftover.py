@@ -10,9 +10,9 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from env.facts import Fact
+from env.probes.reading import is_folder
 
 TIMEOUT_S = 1.0
 # pmix_ns.0;tcp4://127.0.0.1:41231 or …;tcp6://[::1]:41231
@@ -47,7 +47,7 @@ def _servers(environ: Mapping[str, str], timeout_s: float) -> Iterator[dict[str,
             yield {"variable": name, "place": f"{host}:{port}",
                    "problem": _refusal(host, port, timeout_s)}  # fmt: skip
         elif name in ("PMIX_SERVER_TMPDIR", "PMIX_SYSTEM_TMPDIR") and value:
-            problem = None if Path(value).is_dir() else "no such folder"
+            problem = None if is_folder(value) else "no such folder"
             yield {"variable": name, "place": value, "problem": problem}
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from env.facts import Fact
 from env.probes.elf import Elf, read_elf
+from env.probes.reading import is_file, is_folder
 
 # Loaded by name while a program runs, so that no table of needed libraries names them.
 WATCHED = re.compile(
@@ -50,11 +51,11 @@ class _Search:
     def find(self, soname: str, elf: Elf, owner: Path) -> str | None:
         """Return the file the loader takes, None where there is none."""
         if "/" in soname:
-            return soname if Path(soname).exists() else None
+            return soname if is_file(soname) else None
         rpath = () if elf.runpath else _with_origin(elf.rpath, owner)
         folders = (*rpath, *self.given, *_with_origin(elf.runpath, owner), *self.loaded)
         for folder in folders:
-            if (folder / soname).is_file():
+            if is_file(folder / soname):
                 return str(folder / soname)
         return next(iter(self.cache.get(soname, ())), None)
 
@@ -128,7 +129,7 @@ def _xla(root: Path, environ: Mapping[str, str], path: Sequence[str] | None) -> 
     devices = [folder / tail for folder in folders
                for tail in ("nvvm/libdevice/libdevice.10.bc", "libdevice.10.bc")]  # fmt: skip
     compiler = next((str(f / "ptxas") for f in bins if os.access(f / "ptxas", os.X_OK)), None)
-    device = next((str(file) for file in devices if file.is_file()), None)
+    device = next((str(file) for file in devices if is_file(file)), None)
     value = {"libdevice": device, "ptxas": compiler, "folder": told[1] if told else None}
     return Fact(value, "PATH, CUDA's folders and wheels")
 
@@ -295,7 +296,8 @@ def _shadowed(
 def _of_wheels(site: Sequence[str]) -> Iterator[Path]:
     """Yield the libraries of NVIDIA's wheels, which TensorFlow opens by name."""
     for entry in site:
-        yield from Path(entry).glob("nvidia/*/lib/lib*.so*")
+        if is_folder(Path(entry) / "nvidia"):
+            yield from Path(entry).glob("nvidia/*/lib/lib*.so*")
 
 
 def _libraries_in(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from env.facts import Fact
 from env.probes.child import Outcome, run_child, without_launcher
+from env.probes.reading import is_folder
 
 TIMEOUT_S = 20.0
 # What Open MPI writes when it finds a component, or its own help files, in no usable state.
@@ -154,7 +155,10 @@ def _data(root: Path, folder: str | None, outcome: Outcome) -> Fact:
     if folder is None:
         return Fact(None, outcome.origin, problem=f"names no data folder ({outcome.end})")
     place = root / folder.lstrip("/")
-    return Fact({"folder": folder, "helps": any(place.glob("help-*.txt"))}, outcome.origin)
+    return Fact(
+        {"folder": folder, "helps": is_folder(place) and any(place.glob("help-*.txt"))},
+        outcome.origin,
+    )
 
 
 def _complaints(text: str) -> list[str]:

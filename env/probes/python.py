@@ -18,6 +18,7 @@ from pathlib import Path
 
 from env.facts import Fact
 from env.names import normal_name
+from env.probes.reading import is_file, is_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Whose declared needs are followed: what a training imports by name.
@@ -65,7 +66,7 @@ def _is_outside(entry: str, user: str) -> bool:
     if Path(place) == PROJECT:
         return False
     inside = any(Path(place).is_relative_to(os.path.realpath(p)) for p in {sys.prefix, *own})
-    return not inside and Path(place).is_dir() and not re.search(r"/lib/python3[^/]*/", place + "/")
+    return not inside and is_folder(place) and not re.search(r"/lib/python3[^/]*/", place + "/")
 
 
 def _requires(entries: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -94,7 +95,7 @@ def _hooks(outside: Sequence[str], user: str) -> Iterator[dict[str, str]]:
     for entry in outside:
         for name in ("sitecustomize", "usercustomize"):
             for file in (Path(entry) / f"{name}.py", Path(entry) / name / "__init__.py"):
-                if file.is_file():
+                if is_file(file):
                     yield {"kind": name, "path": str(file)}
     folder = Path(user)
     try:
@@ -119,7 +120,7 @@ def _hiding(outside: Sequence[str], user: str) -> Iterator[dict[str, str]]:
                 # The user's site comes after Python's own folder, and hides nothing of it.
                 if os.path.realpath(entry) != os.path.realpath(user):
                     yield {"module": name, "path": place, "hides": "Python's own"}
-            elif (packages / name).is_dir() or (packages / f"{name}.py").is_file():
+            elif is_folder(packages / name) or is_file(packages / f"{name}.py"):
                 yield {"module": name, "path": place, "hides": f"that of {packages}"}
 
 
@@ -130,7 +131,7 @@ def _modules(folder: Path) -> list[str]:
         for item in list(os.scandir(folder))[:_MAX_LISTED]:
             name = item.name.partition(".")[0]
             is_module = item.name.endswith((".py", ".so", ".pyc")) and item.is_file()
-            is_package = item.is_dir() and (Path(item.path) / "__init__.py").is_file()
+            is_package = item.is_dir() and is_file(Path(item.path) / "__init__.py")
             if name.isidentifier() and (is_module or is_package):
                 found.add(name)
     except OSError:

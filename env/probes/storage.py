@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from env.facts import Fact
+from env.probes.reading import is_folder
 
 # What a folder is for, and the variables that name it, the first that is set counting.
 _PLACES: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -49,9 +50,9 @@ def probe_storage(
 
     A list of ``{use, variable, path, problem, total, free, inodes_free, type, options, remote,
     writable}``: sizes in bytes; ``problem`` says why the rest is missing; ``inodes_free`` is None
-    where the file system counts none. And ``storage.folder``: ``{folder, told, told_there, submitted,
-    submitted_there}``: where this process is, where its shell says it is, and where a job was
-    submitted; the latter two may not exist here.
+    where the file system counts none. And ``storage.folder``: ``{folder, told, told_there,
+    submitted, submitted_there}``: where this process is, where its shell says it is, and where a
+    job was submitted; the latter two may not exist here.
 
     Args:
         root: the folder in which /proc lies.
@@ -77,8 +78,8 @@ def probe_storage(
         folder = None
     told, submitted = environ.get("PWD") or None, environ.get("SLURM_SUBMIT_DIR") or None
     where = {
-        "folder": folder, "told": told, "told_there": told is None or Path(told).is_dir(),
-        "submitted": submitted, "submitted_there": submitted is None or Path(submitted).is_dir(),
+        "folder": folder, "told": told, "told_there": told is None or is_folder(told),
+        "submitted": submitted, "submitted_there": submitted is None or is_folder(submitted),
     }  # fmt: skip
     return {
         "storage.places": Fact(rows, "statvfs and /proc/self/mountinfo"),
@@ -148,7 +149,7 @@ def _look(path: str, mounts: list[dict[str, str]], statvfs: Callable[[str], Any]
 
 def _writable(path: str, options: str, *, trying: bool) -> str:
     """Return "yes", or why no file can be made."""
-    if not Path(path).is_dir():
+    if not is_folder(path):
         return "not a folder"
     if not os.access(path, os.W_OK | os.X_OK):
         return "read-only" if "ro" in options.split(",") else "no permission"
