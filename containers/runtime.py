@@ -97,7 +97,8 @@ class SingularityEngine(Engine):
         # gzip, which every kernel reads, at its first level: the default one takes many
         # times as long for an image that is little smaller.
         command.append("APPTAINER_MKSQUASHFS_ARGS=-Xcompression-level 1")
-        command += [self.name, "build"]
+        # Forced, the definition's labels stand over the engine's own (its time of building).
+        command += [self.name, "build", "--force"]
         if needs_fakeroot():
             command.append("--fakeroot")
         if request.sandbox:

@@ -61,14 +61,14 @@ def user(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "who", "request_", "expected"),
     [
-        ("apptainer", "root", BARE, [[*ENV, "apptainer", "build", *BIND, "/o/img", "/w/def"]]),
+        ("apptainer", "root", BARE, [[*ENV, "apptainer", "build", "--force", *BIND, "/o/img", "/w/def"]]),
         (
             "apptainer", "half", BARE,
-            [[*ENV, "apptainer", "build", "--fakeroot", *BIND, "/o/img", "/w/def"]],
+            [[*ENV, "apptainer", "build", "--force", "--fakeroot", *BIND, "/o/img", "/w/def"]],
         ),
         (
             "singularity", "user", FULL,
-            [[*ENV, "singularity", "build", "--fakeroot", *BIND, "/o/img", "/w/def"]],
+            [[*ENV, "singularity", "build", "--force", "--fakeroot", *BIND, "/o/img", "/w/def"]],
         ),
         (
             "docker", "user", FULL,
@@ -106,7 +106,7 @@ def test_a_sandbox_is_asked_for(user):
     user("root")
     request = replace(BARE, output=Path("/o/folder"), sandbox=True)
     assert ENGINES["apptainer"].build_commands(request) == [
-        [*ENV, "apptainer", "build", "--sandbox", *BIND, "/o/folder", "/w/def"]
+        [*ENV, "apptainer", "build", "--force", "--sandbox", *BIND, "/o/folder", "/w/def"]
     ]
 
 
