@@ -61,7 +61,10 @@ def user(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "who", "request_", "expected"),
     [
-        ("apptainer", "root", BARE, [[*ENV, "apptainer", "build", "--force", *BIND, "/o/img", "/w/def"]]),
+        (
+            "apptainer", "root", BARE,
+            [[*ENV, "apptainer", "build", "--force", *BIND, "/o/img", "/w/def"]],
+        ),
         (
             "apptainer", "half", BARE,
             [[*ENV, "apptainer", "build", "--force", "--fakeroot", *BIND, "/o/img", "/w/def"]],
