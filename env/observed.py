@@ -14,6 +14,7 @@ from dataclasses import replace
 from env.errors import UserError
 from env.facts import Fact, Facts
 from env.versions import parse_version
+from env.visible import resolve_visible
 
 # The names under which TensorFlow is installed, the most usual first.
 TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-gpu", "tf-nightly")
@@ -31,8 +32,8 @@ READS_MPI = (
     "versions.hwloc", "versions.prrte", "versions.slurm", "versions.slurm_pmix",
 )  # fmt: skip
 READS_GPU = (
-    "gpu.nvml", "driver.libraries", "packages.installed", "versions.cuda", "versions.cudnn",
-    "versions.nccl", "versions.nccl_cuda",
+    "gpu.nvml", "gpu.visible", "driver.libraries", "packages.installed", "versions.cuda",
+    "versions.cudnn", "versions.nccl", "versions.nccl_cuda",
 )  # fmt: skip
 
 
@@ -93,16 +94,15 @@ def versions_of_gpu(facts: Facts) -> dict[str, Fact]:
 
 
 def capabilities(facts: Facts) -> dict[str, str]:
-    """Return the compute capability of each GPU that tells one, by the device's name."""
+    """Return the compute capability of each GPU that CUDA would show, by the device's name."""
     nvml = facts["gpu.nvml"]
     devices = nvml.value.get("devices", ()) if nvml.problem is None else ()
-    found = {}
-    for device in devices:
-        told = device.get("compute_capability")
-        if told:
-            text = told if isinstance(told, str) else ".".join(map(str, told))
-            found[f"GPU {device['index']} ({device.get('name', 'without a name')})"] = text
-    return found
+    shown = set(resolve_visible(facts["gpu.visible"].value, devices).indices)
+    return {
+        f"GPU {device['index']} ({device.get('name', 'without a name')})": capability
+        for device in devices
+        if device["index"] in shown and (capability := device.get("compute_capability"))
+    }
 
 
 def _present(facts: Facts, keys: Mapping[str, str]) -> dict[str, Fact]:

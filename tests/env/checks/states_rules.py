@@ -29,6 +29,7 @@ def gpus(*capabilities, driver="570.86.10"):
 
 NODE = {
     "driver.libraries": [],
+    "gpu.visible": None,
     "packages.python": "3.13.5",
     "packages.installed": installed(),
     "packages.horovod_metadata": {"tensorflow": "2.21.0"},
@@ -83,6 +84,7 @@ STATES = {
         [(FAIL, "driver 470.57.02", evidence(gpus("8.0", driver="470.57.02"))),
          (FAIL, "compute_capability 9.0, cuda 12.9, driver 535.104.05", evidence(gpus("8.0", "9.0", driver="535.104.05"))),
          (WARN, "compute_capability 9.0", evidence(gpus("9.0"))),
+         (FAIL, "compute_capability 3.0", evidence(gpus("3.0", "8.0"))),
          (FAIL, "cudnn 9.28", evidence(gpus("7.0") | {"versions.cudnn": "9.28.0"})),
          (FAIL, "cudnn 8.9.7", evidence({"versions.cudnn": "8.9.7"})),
          (FAIL, "nccl_cuda 13.0", evidence({"versions.nccl_cuda": "13.0"})),
@@ -94,7 +96,8 @@ STATES = {
 PASSES = {
     # What is not there breaks no rule: no Slurm, no driver, no cuDNN of its own.
     "rules.gpu": [evidence(), evidence({"gpu.nvml": {"state": "absent"}}), evidence({"versions.cudnn": None}), evidence(gpus("7.0", driver="525.60.13")),
-                  evidence(gpus("8.0", driver="470.57.02") | compat("570.86.10")), evidence(compat("570.86.10", kind="injected"))],
+                  evidence(gpus("8.0", driver="470.57.02") | compat("570.86.10")), evidence(compat("570.86.10", kind="injected")),
+                  evidence(gpus("3.0", "8.0") | {"gpu.visible": "1"})],  # the card for the screen
     "rules.mpi": [evidence(), evidence({"versions.pmix": None, "versions.prrte": None}), evidence({"frameworks.mpi_library": {"error": "no import"}})],
     "rules.packages": [evidence(), evidence({"packages.installed": installed(horovod="")})],
 }  # fmt: skip
