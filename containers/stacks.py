@@ -22,7 +22,7 @@ SHOWN = (
 
 
 def render_stacks(stacks: Mapping[str, Stack]) -> str:
-    """Return the stacks as JSON text, each with its hash."""
+    """Return the stacks as JSON text (stacks.schema.json), each with its hash."""
     rows = [asdict(stack) | {"sha256": stack.sha256} for stack in stacks.values()]
     return json.dumps({"schema_version": SCHEMA_VERSION, "stacks": rows}, indent=1)
 

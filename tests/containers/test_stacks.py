@@ -2,8 +2,11 @@
 
 import json
 
+import jsonschema
+import pytest
+
 from containers.stacks import describe_gpu, print_stacks, render_stacks
-from env.stack import Gpu, load_stacks
+from env.stack import PROJECT, Gpu, load_stacks
 
 STACKS = load_stacks()
 
@@ -37,6 +40,15 @@ def test_the_json_has_all_that_the_catalogue_says(capsys):
     assert data["cpu"]["gpus"] == []
     assert cuda["sources"]["cudnn"] == ["pkg:pypi/nvidia-cudnn-cu12@9.10.2.21",
                                         "pkg:pypi/tensorflow@2.21.0"]  # fmt: skip
+
+
+def test_the_json_is_of_its_schema():
+    schema = json.loads((PROJECT / "containers/stacks.schema.json").read_text(encoding="utf-8"))
+    data = json.loads(render_stacks(STACKS))
+    jsonschema.validate(data, schema)
+    del data["stacks"][0]["driver_minimum"]
+    with pytest.raises(jsonschema.ValidationError, match="driver_minimum"):
+        jsonschema.validate(data, schema)
 
 
 def test_a_gpu_served_by_machine_code_says_so():
