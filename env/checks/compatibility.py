@@ -35,8 +35,10 @@ from env.rules import (
 
 OF_MPI = frozenset({"openmpi", "pmix", "prrte", "hwloc", "slurm", "slurm_pmix"})
 OF_GPU = frozenset({"cuda", "cudnn", "nccl", "nccl_cuda", "driver", "compute_capability"})
-_FIX = "bring the versions together: python -m env --explain says what each rule needs; or use "
-_FIX += "the image, whose versions were judged by the same rules"
+_FIX = (
+    "run it in the image, where every version can be read, or mend what could not be; "
+    "invoke stacks --explain S lists the rules with their sources"
+)
 
 
 @check(
