@@ -14,6 +14,7 @@ from pathlib import PurePath
 from env.checks.evidence import Evidence
 from env.checks.registry import check
 from env.checks.settings import effective
+from env.facts import CannotTellError
 from env.result import Finding, Status
 
 # A copy of one of these from elsewhere breaks the build's binary interface, or makes two
@@ -26,7 +27,7 @@ _CRITICAL = re.compile(
 @check(
     "libraries.found",
     title="every library that TensorFlow and Horovod need is there",
-    covers=("VER-18", "VER-07"),
+    covers=("VER-18",),
     reads=("libraries.missing",),
     fix="install what provides it, or take the environment or image that was built for this "
     "(ldd on the file named shows the rest)",
@@ -41,6 +42,41 @@ def check_found(evidence: Evidence) -> Finding:
         return Finding(Status.PASS, expected, "all of them", where=where)
     found = "; ".join(f"no {m['soname']}, which {m['needed_by']} needs" for m in missing)
     return Finding(Status.FAIL, expected, found, where=where)
+
+
+@check(
+    "libraries.cuda",
+    title="TensorFlow finds the libraries of CUDA that it opens by name",
+    covers=("VER-07",),
+    reads=("libraries.cuda", "frameworks.tensorflow"),
+    fix="install the wheel or package that holds it (nvidia-cudnn-cu12, nvidia-cublas-cu12, …), "
+    "or use "
+    "the image of a GPU stack; without it TensorFlow computes on the CPU and only warns",
+    required=False,
+)
+def check_cuda(evidence: Evidence) -> Finding:
+    """FAIL on a GPU run if a library is nowhere; SKIP on a CPU run.
+
+    UNKNOWN for a TensorFlow that does not name its CUDA, or one of a CUDA that has no list here.
+    """
+    expected = "the libraries of TensorFlow's CUDA"
+    if not evidence.wants_gpu:
+        return Finding(Status.SKIP, expected, "this is a CPU run")
+    paths, tensorflow = (
+        evidence.facts.value(key) for key in ("libraries.cuda", "frameworks.tensorflow")
+    )
+    build = tensorflow.get("build", {})
+    major, cudnn = (str(build.get(f"{key}_version", "")) for key in ("cuda", "cudnn"))
+    of_cuda = paths.get(major.partition(".")[0])
+    if of_cuda is None:
+        raise CannotTellError(f"no list of libraries for CUDA {major or 'of an unknown version'}")
+    cudnn = f"libcudnn.so.{cudnn.partition('.')[0]}"
+    wanted = {n: p for n, p in of_cuda.items() if not n.startswith("libcudnn") or n == cudnn}
+    missing = [name for name, path in wanted.items() if path is None]
+    where = evidence.facts["libraries.cuda"].origin
+    if missing:
+        return Finding(Status.FAIL, expected, f"no {', no '.join(missing)}", where=where)
+    return Finding(Status.PASS, expected, f"{len(wanted)} of them", where=where)
 
 
 @check(

@@ -1,14 +1,12 @@
-"""The network: names, interfaces that settings choose, and RDMA devices.
+"""The network of one host: its name, and the interfaces and devices that settings choose.
 
-Judges one host's view, and in the launched phase whether the hosts can meet. Leaves which
-networks hosts share to ``env.network``.
+Leaves RDMA to ``env.checks.rdma``, and whether hosts can meet to ``env.checks.hosts``.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import ipaddress
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -86,7 +84,7 @@ def check_chosen(evidence: Evidence) -> Iterator[Finding]:
         if rule is None or not value or value.lower() in _EVERYTHING or value.startswith("^"):
             continue
         ports = evidence.facts.value("rdma.ports") if rule in ("ucx", "rdma") else []
-        dead, chosen = _choose(value, rule, interfaces, ports)
+        dead, chosen = choose(value, rule, interfaces, ports)
         shown = f"{setting['name']}={value}"
         there = ", ".join(_usable(interfaces, ports, rule)) or "none"
         if not chosen or (dead and rule == "network"):
@@ -99,7 +97,7 @@ def check_chosen(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(Status.WARN, f"one of {there}", text, where=setting["origin"])
 
 
-def _choose(
+def choose(
     value: str, rule: str, interfaces: Sequence[Mapping[str, Any]], ports: Sequence[Mapping]
 ) -> tuple[list[str], list[Mapping[str, Any]]]:
     """Return the words of a setting that match nothing, and what the others match."""
@@ -174,134 +172,3 @@ def check_host_only(evidence: Evidence) -> Finding:
     if chosen:
         return Finding(Status.PASS, expected, f"{', '.join(local)}; {', '.join(chosen)} chooses")
     return Finding(Status.INFO, expected, f"{', '.join(local)} lead nowhere outside this host")
-
-
-@check(
-    "network.locked-memory",
-    title="a process may lock the memory that RDMA needs",
-    covers=("NET-09",),
-    reads=("host.limits", "rdma.ports"),
-    fix="ulimit -l unlimited where ranks start: limits.d, slurmd's unit (LimitMEMLOCK=infinity), "
-    "docker --ulimit memlock=-1",
-    required=False,
-)
-def check_locked_memory(evidence: Evidence) -> Finding:
-    """FAIL below 1 GiB and WARN below unlimited where an RDMA port is active; else PASS."""
-    limit = evidence.facts.value("host.limits").get("locked memory", {"soft": None})["soft"]
-    active = [p for p in evidence.facts.value("rdma.ports") if p["state"] == "ACTIVE"]
-    where = evidence.facts["host.limits"].origin
-    found = "unlimited" if limit is None else f"{limit / 2**20:g} MiB"
-    if not active:
-        return Finding(Status.PASS, "any limit: no RDMA port is active here", found, where=where)
-    status = Status.PASS if limit is None else Status.WARN
-    status = Status.FAIL if limit is not None and limit < 2**30 else status
-    expected = f"unlimited, for {active[0]['device']}"
-    return Finding(status, expected, found, where=where)
-
-
-@check(
-    "network.verbs",
-    title="this process can use the RDMA devices that the kernel shows",
-    covers=("NET-10",),
-    reads=("rdma.ports", "rdma.files", "rdma.library", "host.container"),
-    fix="give the container /dev/infiniband (docker: --device=/dev/infiniband "
-    "--cap-add=IPC_LOCK) and "
-    "install rdma-core's libibverbs1 and ibverbs-providers in the image",
-    required=False,
-)
-def check_verbs(evidence: Evidence) -> Finding:
-    """FAIL for several hosts, WARN for one, if an active port cannot be used from here."""
-    active = [p for p in evidence.facts.value("rdma.ports") if p["state"] == "ACTIVE"]
-    if not active:
-        return Finding(Status.PASS, "RDMA where there is any", "no active RDMA port here")
-    files = evidence.facts.value("rdma.files")
-    devices = [name for name in files if name.startswith("uverbs")]
-    wrong = []
-    if not devices:
-        wrong.append("/dev/infiniband has no uverbs file")
-    elif not any(files[name] for name in devices):
-        wrong.append(f"no permission for /dev/infiniband/{devices[0]}")
-    if evidence.facts.value("rdma.library") is None:
-        wrong.append("there is no libibverbs.so.1")
-    expected = f"{active[0]['device']} to be usable"
-    where = evidence.facts["rdma.files"].origin
-    if not wrong:
-        return Finding(Status.PASS, expected, ", ".join(devices), where=where)
-    found = "; ".join(wrong) + ": MPI and NCCL would use plain TCP"
-    status = Status.FAIL if evidence.num_hosts > 1 else Status.WARN
-    return Finding(status, expected, found, where=where)
-
-
-@check(
-    "network.ports",
-    title="the RDMA ports that a job would use are up and have a usable address",
-    covers=("NET-12", "NET-13"),
-    reads=("rdma.ports", "settings.assigned"),
-    fix="take the port out of NCCL_IB_HCA, or mend its link; for RoCE set NCCL_IB_GID_INDEX to the "
-    "index of a RoCE v2 entry with an IPv4 address; on rail-only fabrics NCCL_CROSS_NIC=0",
-    required=False,
-)
-def check_ports(evidence: Evidence) -> Iterator[Finding]:
-    """FAIL if NCCL_IB_HCA names a port that is not active, or a GID that is empty or link-local.
-
-    WARN if the GID chosen, or the only one there is, is of RoCE v1.
-    """
-    ports = evidence.facts.value("rdma.ports")
-    settings = {s["name"]: s["value"] for s in effective(evidence)}
-    wanted = settings.get("NCCL_IB_HCA", "")
-    index = settings.get("NCCL_IB_GID_INDEX", "")
-    named = wanted and not wanted.startswith("^")
-    chosen = _choose(wanted, "rdma", [], ports)[1] if named else []
-    for port in ports:
-        place = f"{port['device']} port {port['port']}"
-        is_named = any((c["name"], c["port"]) == (port["device"], port["port"]) for c in chosen)
-        if is_named and port["state"] != "ACTIVE":
-            text = f"{place} is {port['state']} ({port['physical']})"
-            yield Finding(Status.FAIL, f"an active {place}", text, where=f"NCCL_IB_HCA={wanted}")
-        if port["state"] == "ACTIVE" and port["link"] == "Ethernet" and (is_named or not named):
-            yield from _judge_gid(place, port["gids"], index)
-
-
-def _judge_gid(place: str, gids: Mapping[str, Mapping[str, str]], index: str) -> Iterator[Finding]:
-    """Judge the entry a RoCE port would use; without an index NCCL finds a good one itself."""
-    expected = f"a RoCE v2 address of {place}"
-    good = [n for n, g in gids.items() if "v2" in g["kind"] and not g["gid"].startswith("fe80")]
-    if re.fullmatch(r"\d+", index):
-        entry = gids.get(index)
-        if entry is None or entry["gid"].startswith("fe80"):
-            text = f"index {index} is {'empty' if entry is None else 'link-local'}"
-            yield Finding(Status.FAIL, expected, text, where="NCCL_IB_GID_INDEX", fix=_index(good))
-        elif "v2" not in entry["kind"]:
-            text = f"index {index} is {entry['kind'] or 'of an unknown kind'}"
-            yield Finding(Status.WARN, expected, text, where="NCCL_IB_GID_INDEX", fix=_index(good))
-    elif not good:
-        yield Finding(Status.WARN, expected, f"{place} has none among {len(gids)} entries")
-
-
-def _index(good: Sequence[str]) -> str:
-    return f"NCCL_IB_GID_INDEX={good[0]}" if good else "give the interface an IPv4 address"
-
-
-@check(
-    "network.gpudirect",
-    title="network cards reach GPU memory directly",
-    covers=("NET-11",),
-    reads=("rdma.ports", "rdma.peer_memory", "gpu.device_files"),
-    fix="on the host: modprobe nvidia-peermem (nothing is needed in the container), or the open "
-    "kernel driver, whose dma-buf a recent NCCL uses instead",
-    required=False,
-)
-def check_gpudirect(evidence: Evidence) -> Finding:
-    """WARN if there are GPUs and active RDMA ports, and no module that joins them."""
-    expected = "nvidia-peermem where GPUs and RDMA meet"
-    active = [p for p in evidence.facts.value("rdma.ports") if p["state"] == "ACTIVE"]
-    gpus = evidence.facts.value("gpu.device_files")
-    if not active or not gpus:
-        found = "no active RDMA port here" if not active else "no GPU here"
-        return Finding(Status.PASS, expected, found)
-    modules = evidence.facts.value("rdma.peer_memory")
-    where = evidence.facts["rdma.peer_memory"].origin
-    if modules:
-        return Finding(Status.PASS, expected, ", ".join(modules), where=where)
-    found = "no such module is loaded: data goes through host memory between hosts"
-    return Finding(Status.WARN, expected, found, where=where)

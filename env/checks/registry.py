@@ -22,9 +22,9 @@ STATIC = "static"
 LAUNCHED = "launched"
 THEMES = (
     "versions", "python", "recipe", "compatibility", "horovod", "mpi", "openmpi", "libraries",
-    "settings", "resources", "storage", "container", "network", "gpu", "gpu_health", "gpu_links",
-    "gpu_ranks", "driver", "driver_library", "program", "launch", "ranks",
-    "hosts", "placement", "binding", "site",
+    "settings", "resources", "storage", "container", "network", "rdma", "gpu", "gpu_health",
+    "gpu_links", "gpu_ranks", "driver", "driver_library", "program", "launch", "ranks", "hosts",
+    "placement", "binding", "site",
 )  # fmt: skip
 
 # What the function of a check returns: one finding, or several where each is a thing of its

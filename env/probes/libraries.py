@@ -27,6 +27,14 @@ WATCHED = re.compile(
     r"lib(mpi|open-pal|open-rte|prrte|pmix|hwloc|ucp|uct|ucs|fabric|ibverbs|nccl|cudart|cudnn\w*|cublas\w*"
     r"|cufft|cusolver|cusparse|nvrtc|nvJitLink|cuda|nvidia-ml|stdc\+\+|tensorflow\w*|gomp|iomp5|hcoll|sharp)\.so"
 )
+# What TensorFlow's GPU side opens by name (tsl/platform/default/dso_loader.cc), by CUDA's major
+# version; cuDNN comes in the version that TensorFlow names.
+OPENED = {
+    "11": ("libcudart.so.11.0", "libcublas.so.11", "libcublasLt.so.11", "libcufft.so.10",
+           "libcusolver.so.11", "libcusparse.so.11", "libcudnn.so.8"),
+    "12": ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",
+           "libcusolver.so.11", "libcusparse.so.12", "libcudnn.so.9", "libcudnn.so.8"),
+}  # fmt: skip
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _ARCHITECTURES = {"x86_64": 0x0303, "aarch64": 0x0A03}
 _MAX_LIBRARIES = 600
@@ -77,8 +85,9 @@ def probe_libraries(
     LD_LIBRARY_PATH before the file that would be taken without it; ``loaded`` where something
     here needs it. ``libraries.path``: ``{entry, folder, state}`` of LD_LIBRARY_PATH.
     ``libraries.preload``: ``{entry, state}`` of LD_PRELOAD and ld.so.preload.
-    ``libraries.xla``: ``{libdevice, ptxas, folder}``: what XLA compiles for GPUs with, and the
-    folder of CUDA that a variable names.
+    ``libraries.cuda``: where each library of CUDA is that TensorFlow opens by name, by CUDA's
+    major version. ``libraries.xla``: ``{libdevice, ptxas, folder}``: what XLA compiles for GPUs
+    with, and the folder of CUDA that a variable names.
 
     Args:
         root: the folder in which /etc and the container's libraries lie.
@@ -93,7 +102,7 @@ def probe_libraries(
         "libraries.preload": Fact(_preloaded(root, environ), "LD_PRELOAD"),
         "libraries.xla": _xla(root, environ, path),
     }
-    keys = ("missing", "lacking", "shadowed")
+    keys = ("missing", "lacking", "shadowed", "cuda")
     try:
         cache = _with_defaults(read_cache(cache_file), root)
     except (OSError, ValueError) as error:
@@ -108,11 +117,22 @@ def probe_libraries(
     usual = _follow(plain, subjects)[2] if folders else {}
     for file in _of_wheels(site) if folders else ():
         usual.setdefault(file.name, str(file))
+    opened = _opened(search, site)
     found = f"{cache_file} and LD_LIBRARY_PATH"
     return facts | {
         "libraries.missing": Fact(missing, found),
         "libraries.lacking": Fact(lacking, found),
+        "libraries.cuda": Fact(opened, found),
         "libraries.shadowed": Fact(list(_shadowed(search, needed, usual)), "LD_LIBRARY_PATH"),
+    }
+
+
+def _opened(search: _Search, site: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Return where TensorFlow would find what it opens: its wheels' folders count as well."""
+    wheels = {file.name: str(file) for file in _of_wheels(site)}
+    return {
+        major: {name: search.find(name, Elf(), Path("/")) or wheels.get(name) for name in names}
+        for major, names in OPENED.items()
     }
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from env.facts import Fact
+from env.probes.reading import is_folder
 
 PREFIXES = (
     "OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_", "PMI_", "I_MPI_", "MPICH_", "MPIR_", "HYDRA_",
@@ -71,6 +72,13 @@ def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip()
 
 
+def parse_hosts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the hosts of a default hostfile as one value; one without hosts says nothing."""
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    if any(lines):
+        yield "orte_default_hostfile", ", ".join(filter(None, lines))
+
+
 def parse_keras(text: str) -> Iterator[tuple[str, str]]:
     """Yield the keys of a ``keras.json``.
 
@@ -94,6 +102,8 @@ def parse_preload(text: str) -> Iterator[tuple[str, str]]:
 _FILES = (
     _File("~/.openmpi/mca-params.conf", parse_mca, "OMPI_MCA_"),
     _File("/etc/openmpi/openmpi-mca-params.conf", parse_mca, "OMPI_MCA_"),
+    _File("/etc/openmpi/openmpi-default-hostfile", parse_hosts, "OMPI_MCA_"),
+    _File("/etc/prte-default-hostfile", parse_hosts, "OMPI_MCA_"),
     _File("~/.pmix/mca-params.conf", parse_mca, "PMIX_MCA_"),
     _File("/etc/pmix-mca-params.conf", parse_mca, "PMIX_MCA_"),
     _File("/etc/pmix/pmix-mca-params.conf", parse_mca, "PMIX_MCA_"),
@@ -153,12 +163,23 @@ def probe_settings(
             unread.append({"path": str(path), "problem": _reason(error)})
             continue
         assigned += [_assignment(file.prefix + name, value, str(path)) for name, value in pairs]
+    assigned += _components(root, environ)
     launch = {name: value for name, value in environ.items() if _OF_A_LAUNCH.match(name)}
     return {
         "settings.assigned": Fact(assigned, "environment and configuration files"),
         "settings.unread": Fact(unread, "configuration files"),
         "settings.launch": Fact(launch, "environment"),
     }
+
+
+def _components(root: Path, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the user's own folder of components, which Open MPI searches without being told."""
+    folder = _place("~/.openmpi/components", root, environ)
+    if folder is None or not is_folder(folder):
+        return
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".so"))
+    if names:
+        yield _assignment("OMPI_MCA_mca_base_component_path", ", ".join(names), str(folder))
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[_File]:

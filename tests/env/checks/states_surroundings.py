@@ -92,6 +92,8 @@ HOST = BASE["STATIC"] | {
     "libraries.lacking": [],
     "libraries.shadowed": [],
     "libraries.path": [{"entry": "/usr/lib", "state": "folder"}],
+    "libraries.cuda": {"12": {"libcudart.so.12": "/v/libcudart.so.12", "libcudnn.so.9": "/v/libcudnn.so.9", "libcudnn.so.8": None}},
+    "frameworks.tensorflow": BASE["STATIC"]["frameworks.tensorflow"] | {"build": {"cuda_version": "12.5.1", "cudnn_version": "9"}},
     "libraries.preload": [],
     "libraries.xla": {"libdevice": "/cuda/nvvm/libdevice/libdevice.10.bc", "ptxas": "/cuda/bin/ptxas", "folder": None},
     **places(),
@@ -117,7 +119,7 @@ TWO_HOSTS = BindingPlan(tuple(RankBinding(n, 0, f"node{n + 1}", (), None, 1) for
 
 def evidence(static=None, *, ranks=({}, {}), lost=(), **more):
     """Return the healthy machine with some values changed and some facts lost."""
-    own = {"host.spaces": HOST["host.spaces"]}
+    own = {"host.spaces": HOST["host.spaces"], "rdma.ports": [PORT]}
     records = {n: BASE["facts"](BASE["rank_values"](n, **(own | changes)), lost=lost)
                for n, changes in enumerate(ranks)}  # fmt: skip
     defaults = {"num_ranks": 2, "ranks": records, "lock": BASE["LOCK"], "plan": BASE["PLAN"]}
@@ -216,6 +218,15 @@ STATES = {
     "libraries.found": (
         [(FAIL, "no libcudart.so.12, which /v/mpi_lib.so needs", evidence({"libraries.missing": [{"soname": "libcudart.so.12", "needed_by": "/v/mpi_lib.so"}]}))],
         evidence(lost=["libraries.missing"]),
+    ),
+    "libraries.cuda": (
+        [(FAIL, "no libcudnn.so.8", gpu({"frameworks.tensorflow": {"build": {"cuda_version": "12.2", "cudnn_version": "8"}}})),
+         (SKIP, "CPU run", evidence())],
+        gpu({"frameworks.tensorflow": {"build": {"cuda_version": "99.1"}}}),
+    ),
+    "network.rails": (
+        [(WARN, "node2: 0, elsewhere 1", evidence(ranks=({}, {"host.name": "node2", "rdma.ports": [PORT | {"state": "DOWN"}]})))],
+        evidence(lost=["rdma.ports"]),
     ),
     "libraries.symbols": (
         [(FAIL, "/old/libstdc++.so.6 lacks GLIBCXX_3.4.32", evidence({"libraries.lacking": [{"library": "/v/mpi_lib.so", "version": "GLIBCXX_3.4.32", "of": "libstdc++.so.6", "path": "/old/libstdc++.so.6"}]})),
@@ -400,6 +411,7 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    "libraries.cuda": [gpu()],
     "horovod.wrapper": [evidence(), evidence({"python.wrappers": ["t.py:3"]} | installed(keras="2.15.0", horovod="0.28.1"))],
     "recipe.repeats": [evidence(), evidence({"recipe.text": "nonsense"})],
     "settings.harmful": [

@@ -212,6 +212,29 @@ def test_libraries_that_apptainer_brings_in(tmp_path, compiled, verdict):
     assert verdict("libraries.symbols", facts).status is Status.WARN
 
 
+def test_libraries_that_tensorflow_opens_by_name(tmp_path, verdict):
+    (tmp_path / "etc").mkdir()
+    shutil.copy("/etc/ld.so.cache", tmp_path / "etc/ld.so.cache")
+    for name in ("cublas", "cublasLt", "cufft", "cusolver", "cusparse"):
+        version = 11 if name in ("cufft", "cusolver") else 12
+        file = tmp_path / f"site/nvidia/{name}/lib/lib{name}.so.{version}"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    build = {"cuda_version": "12.5.1", "cudnn_version": "9", "is_cuda_build": "True"}
+    facts = {"frameworks.tensorflow": Fact({"build": build}, "x")}
+
+    def look():
+        probed = probe_libraries(tmp_path, environ={}, path=[str(tmp_path / "site")])
+        return verdict("libraries.cuda", {**probed, **facts}, stack_device="gpu")
+
+    assert (look().status, look().found) == (Status.FAIL, "no libcudart.so.12, no libcudnn.so.9")
+    for name in ("cuda_runtime/lib/libcudart.so.12", "cudnn/lib/libcudnn.so.9"):
+        file = tmp_path / "site/nvidia" / name
+        file.parent.mkdir(parents=True)
+        file.touch()
+    assert look().status is Status.PASS
+
+
 def test_what_xla_needs(tmp_path, verdict):
     def look(**environ):
         facts = Facts(probe_libraries(tmp_path, environ=environ, path=[]))

@@ -213,6 +213,17 @@ def test_cards_that_cannot_reach_gpu_memory(card, verdict):
     assert verdict("network.gpudirect", nobody).status is Status.PASS
 
 
+def test_hosts_with_other_numbers_of_ports(card, verdict):
+    def rank(host, **options):
+        return Facts(card(**options)) | {"host.name": Fact(host, "x")}
+
+    ranks = {0: rank("a"), 1: rank("b", state="1: DOWN")}
+    result = verdict("network.rails", ranks=ranks, num_ranks=2)
+    assert (result.status, result.hosts) == (Status.WARN, ("b",))
+    ranks = {0: rank("a"), 1: rank("b")}
+    assert verdict("network.rails", ranks=ranks, num_ranks=2).status is Status.PASS
+
+
 def test_the_old_transport_beside_a_card(card, tools, verdict):
     facts = {**tools(), **card()}
     assert verdict("mpi.openib", facts).status is Status.WARN

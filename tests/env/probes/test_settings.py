@@ -45,6 +45,8 @@ def assigned(facts):
     [
         ("home/u/.openmpi/mca-params.conf", "# x\nbtl = tcp # y\n", "OMPI_MCA_btl", "tcp"),
         ("etc/openmpi/openmpi-mca-params.conf", "pml=ob1\n", "OMPI_MCA_pml", "ob1"),
+        ("etc/openmpi/openmpi-default-hostfile", "# c\nn1 slots=2\nn2\n",
+         "OMPI_MCA_orte_default_hostfile", "n1 slots=2, n2"),
         ("home/u/.pmix/mca-params.conf", "gds = hash\n", "PMIX_MCA_gds", "hash"),
         ("home/u/.prte/mca-params.conf", "plm=ssh\n", "PRTE_MCA_plm", "ssh"),
         ("home/u/.nccl.conf", "NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "INFO"),
@@ -67,6 +69,16 @@ def test_a_file_that_a_variable_names(home, tmp_path):
     assert ("UCX_TLS", "rc") in assigned(facts)
     facts = home({"a": "pml=cm\n", "b": "btl=self\n"}, OMPI_MCA_mca_base_param_files="/a,/b")
     assert {("OMPI_MCA_pml", "cm"), ("OMPI_MCA_btl", "self")} <= assigned(facts)
+
+
+def test_components_in_the_home(home, verdict, tmp_path):
+    folder = tmp_path / "home/u/.openmpi/components"
+    facts = home(
+        {"home/u/.openmpi/components/readme": "", "home/u/.openmpi/components/mca_btl_x.so": ""}
+    )
+    assert assigned(facts) == {("OMPI_MCA_mca_base_component_path", "mca_btl_x.so")}
+    result = verdict("settings.files", facts)
+    assert (result.status, result.where) == (Status.WARN, str(folder))
 
 
 def test_what_a_launcher_tells_its_ranks_is_no_setting(home):
