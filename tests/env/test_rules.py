@@ -1,6 +1,7 @@
 """The rules: each keeps, breaks and cannot tell; bad files; the search over versions."""
 
 import itertools
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from env.rules import (
     versions_of_stack,
 )
 from env.solver import parse_wanted, solve
-from env.stack import load_stack, load_stacks
+from env.stack import PROJECT, load_stack, load_stacks
 
 RULES = load_rules()
 BY_ID = {rule.id: rule for rule in RULES}
@@ -116,6 +117,13 @@ REPORTED = [
 @pytest.mark.parametrize(("versions", "broken"), REPORTED)
 def test_reported_sets_of_versions_break_the_rule_they_should(versions, broken):
     assert {name for name, said in outcomes(versions).items() if said == BROKEN} == broken
+
+
+def test_every_failure_that_a_rule_names_is_a_known_one():
+    known = tomllib.loads((PROJECT / "env/failures.toml").read_text(encoding="utf-8"))
+    named = {s for rule in RULES for s in rule.sources if not s.startswith(("https://", "pkg:"))}
+    assert named
+    assert named <= set(known)
 
 
 @pytest.mark.parametrize("name", load_stacks())
