@@ -175,7 +175,8 @@ def _files(a: Mapping[str, Entry], b: Mapping[str, Entry]) -> list[Change]:
     changes = []
     for path in sorted(a.keys() | b.keys()):
         one, other = a.get(path), b.get(path)
-        if one == other:
+        # The layers of an archive need not hold the root folder itself.
+        if one == other or (not path and None in (one, other)):
             continue
         if one is None or other is None:
             change = "only in B" if one is None else "only in A"

@@ -147,7 +147,7 @@ def run_quietly(command: Sequence[str], *, expected: str) -> str:
                         fix="run env/bootstrap.sh, which brings it") from error  # fmt: skip
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if not line.startswith(_NOISE)]
-        reason = said[-1].strip() if said else f"exit code {done.returncode}"
+        reason = said[-1].removeprefix("FATAL:").strip() if said else f"exit code {done.returncode}"
         raise UserError(expected, found=reason, fix="name another image, or build it again: "
                         "invoke build-image --stack S")  # fmt: skip
     return done.stdout

@@ -177,6 +177,18 @@ def test_layers_lie_one_over_the_other(tmp_path, form):
     assert tree.labels == read_labels(image) == {"a": "b"}
 
 
+def test_an_archive_and_the_folder_it_was_made_of_can_be_compared(tmp_path):
+    folder = tmp_path / "root"
+    for name in ("etc", "usr"):
+        (folder / name).mkdir(parents=True)
+        (folder / name).chmod(0o755)
+    put(folder, "etc/file")
+    image = archive(tmp_path / "i.tar", [layer([("etc/", b""), ("etc/file", b"hello\n")])])
+    told = {one.path: one.change for one in compare_images(str(image), str(folder)).files}
+    owners = {} if os.geteuid() == 0 else {"/etc": "owner", "/etc/file": "owner"}
+    assert told == {"/usr": "only in B"} | owners
+
+
 def bill(version):
     components = [{"bom-ref": "pkg:deb/debian/libc6", "version": version}, {"bom-ref": "same"}]
     return json.dumps({"metadata": {"component": "c"}, "components": components}).encode()
