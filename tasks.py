@@ -380,6 +380,24 @@ def plan_binding(
 
 @command(
     help={
+        "output": "the record, a JSON file",
+        "ranks": "processes on this machine",
+        "rounds": "how often each mapping trains; the median counts",
+        "images": "made-up films to train on",
+    }
+)
+def bench_binding(
+    c: Context, output: str = "", ranks: int = 2, rounds: int = 3, images: int = 2000
+) -> None:
+    """Compare --map-by socket, core, slot, none and the plan on a real short training."""
+    from benchmarks.binding import run_benchmark
+
+    _required(output=output)
+    run_benchmark(Path(output), ranks=ranks, rounds=rounds, num_images=images)
+
+
+@command(
+    help={
         "output": "a new folder",
         "images": "number of films",
         "size": "edge of a film, pixels",

@@ -8,8 +8,8 @@ import pytest
 from env.stack import PROJECT
 
 TASKS = (
-    "build-image", "compare-images", "demo", "evaluate", "lock", "make-sample-data", "plan-binding",
-    "prepare-data", "recipe", "sbom", "sign-image", "stacks", "train", "validate-env",
+    "bench-binding", "build-image", "compare-images", "demo", "evaluate", "fetch-packages", "lock",
+    "make-sample-data", "plan-binding", "prepare-data", "recipe", "sbom", "sign-image", "stacks", "train", "validate-env",
     "verify-image",
 )  # fmt: skip
 
@@ -55,6 +55,14 @@ MISTAKES = [
     (
         ("build-image", "--stack", "cpu", "--format", "docker", "--base", "moon", "--dry-run"),
         2, ["'moon'", "auto, local, registry"],
+    ),
+    (("fetch-packages", "--stack", "cpu"), 2, ["--output"]),
+    (("fetch-packages", "--stack", "cpu11", "--output", "o"), 2, ["'cpu11'", "cpu, cpu13"]),
+    (("fetch-packages", "--stack", "ngc12", "--output", "o"), 2, ["ubuntu", "invoke stacks"]),
+    (
+        ("build-image", "--stack", "cpu", "--format", "docker", "--packages", "empty",
+         "--allow-drift"),
+        2, ["--packages and --allow-drift"],
     ),
     (("train", "--data", "nowhere", "--run", "r"), 2, ["nowhere", "prepare-data"]),
     (("train", "--data", "empty", "--run", "r"), 2, ["dataset.json", "prepare-data"]),
