@@ -9,8 +9,8 @@ from env.stack import PROJECT
 
 TASKS = (
     "bench-binding", "build-image", "compare-images", "demo", "evaluate", "fetch-packages", "lock",
-    "make-sample-data", "plan-binding", "prepare-data", "recipe", "sbom", "sign-image", "stacks", "train", "validate-env",
-    "verify-image",
+    "make-sample-data", "plan-binding", "prepare-data", "recipe", "sbom", "sign-image", "stacks",
+    "train", "validate-env", "verify-image",
 )  # fmt: skip
 
 
