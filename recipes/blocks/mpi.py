@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hpccm.building_blocks import generic_autotools, openmpi, ucx
 from hpccm.building_blocks.base import bb_base
-from hpccm.primitives import comment
+from hpccm.primitives import comment, copy, environment, shell
 
 from env.lock import Lock
 from recipes.blocks.network import shell_with_network
@@ -18,6 +18,7 @@ from recipes.layout import MPI_PREFIXES
 
 _PMIX, _UCX, _OPENMPI = MPI_PREFIXES
 _CUDA = "/usr/local/cuda"
+_WRAPPERS = ("mpi[cCf]*", "opal_wrapper", "osh[cCf]*", "shmem[cCf]*")
 # Where HPCCM's blocks fetch to and look for what was fetched.
 _DOWNLOADS = "/var/tmp"
 # HPCCM's blocks install lists of their own without these; the lock's lists have them.
@@ -34,17 +35,27 @@ class Mpi(bb_base):
 
     def __init__(self, *, lock: Lock) -> None:
         super().__init__()
-        self._blocks = []
         for component, make in (("pmix", _pmix), ("ucx", _ucx), ("openmpi", _openmpi)):
             download = lock.downloads[component]
-            block = make(download["url"], lock.components[component])
             self += _fetched(component, download["url"], download["sha256"])
-            self += block
-            self._blocks.append(block)
+            self += make(download["url"], lock.components[component])
 
     def runtime(self, _from: str = "0") -> str:
-        """Return the copies of what was compiled."""
-        return "\n\n".join(block.runtime(_from=_from) for block in self._blocks)
+        """Return the copies of what was compiled, less what only looks like a compiler.
+
+        HPCCM's own would bring binutils, an assembler and a linker.
+        """
+        libraries = " ".join(f"{prefix}/lib" for prefix in MPI_PREFIXES)
+        return "\n".join(map(str, (
+            comment("MPI, as it was compiled", reformat=False),
+            *(copy(_from=_from, src=prefix, dest=prefix) for prefix in MPI_PREFIXES),
+            shell(commands=[
+                f"printf '%s\\n' {libraries} > /etc/ld.so.conf.d/mpi.conf",
+                "ldconfig",
+                f"rm -f {' '.join(f'{_OPENMPI}/bin/{name}' for name in _WRAPPERS)}",
+            ]),
+            environment(variables={"PATH": f"{_OPENMPI}/bin:$PATH"}),
+        )))  # fmt: skip
 
 
 def _fetched(component: str, url: str, sha256: str) -> list[object]:

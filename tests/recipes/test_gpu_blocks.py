@@ -121,7 +121,18 @@ def test_mpi_is_built_on_that_pmix_and_ucx_and_all_three_are_copied(format):
     runtime = block.runtime(_from="build")
     copied = re.findall(r"(/usr/local/\w+) \1", runtime)
     assert tuple(copied) == MPI_PREFIXES
-    assert "make" not in runtime
+    assert "PATH=/usr/local/openmpi/bin:$PATH" in runtime
+    assert "/usr/local/openmpi/bin/mpi[cCf]*" in runtime
+    for tool in ("make", "apt-get", "binutils"):
+        assert tool not in runtime
+
+
+def test_the_loader_is_told_of_every_library_of_mpi(tmp_path, format):
+    runtime = Mpi(lock=LOCK).runtime(_from="build")
+    command = re.search(r"printf .*? > \S+", runtime)[0].replace("/etc/ld.so.conf.d", str(tmp_path))
+    subprocess.run(["sh", "-ec", command], check=True)
+    told = (tmp_path / "mpi.conf").read_text().splitlines()
+    assert told == [f"{prefix}/lib" for prefix in MPI_PREFIXES]
 
 
 @pytest.mark.parametrize(
