@@ -2,6 +2,7 @@
 
 import logging
 import re
+from dataclasses import replace
 
 import hpccm
 import pytest
@@ -169,3 +170,15 @@ def test_definitions_are_written_where_they_are_committed(tmp_path):
         committed = PROJECT / path.relative_to(tmp_path)
         assert path.read_bytes() == committed.read_bytes()
     assert sorted(tmp_path.rglob("*")) == sorted([*written, *folders, tmp_path / "containers"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_base_whose_digest_is_locked_is_named_by_it(format):
+    lock = load_lock(lock_path("cpu"))
+    digest = "sha256:" + "ab" * 32
+    text = render_definition(
+        CPU, format=format, lock=replace(lock, base={**lock.base, "digest": digest})
+    )
+    name = CPU.base.image.rpartition(":")[0]
+    assert text.count(f"{name}@{digest}") == 2
+    assert CPU.base.image not in text
