@@ -3,8 +3,8 @@
 Knows which parts an image has and how CycloneDX names them: every dpkg package, every
 Python distribution with the hashes that the lock holds it to, Horovod with how it was
 compiled, the project with its files. The same image gives the same bytes: sorted, its
-serial number made from its content, no time but SOURCE_DATE_EPOCH's. Leaves comparing
-it with anything to ``containers.verify`` and ``containers.compare``.
+serial number made from its content, and no time in it. Leaves comparing it with anything to
+``containers.verify`` and ``containers.compare``.
 
 Run inside an image as ``python -m containers.sbom --output FILE``.
 """
@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cyclonedx.contrib.license.factories import LicenseFactory
@@ -50,7 +48,6 @@ def render_sbom(
     python: Iterable[Distribution],
     project: Mapping[str, str],
     revision: str,
-    environ: Mapping[str, str] = os.environ,
 ) -> str:
     """Return the bill of materials as CycloneDX 1.6 in JSON.
 
@@ -60,15 +57,13 @@ def render_sbom(
         python: the Python distributions in it.
         project: SHA-256 by path of the project's files in it.
         revision: the project's revision, as the build named it.
-        environ: SOURCE_DATE_EPOCH, if set, gives the bill its time.
     """
     components = [_system(package, lock) for package in system]
     components += [_python(one, lock) for one in python]
     components.append(_project(project, revision))
     bom = Bom(components=components)
     bom.metadata.component = _image(lock)
-    epoch = environ.get("SOURCE_DATE_EPOCH")
-    bom.metadata.timestamp = datetime.fromtimestamp(int(epoch), UTC) if epoch else None
+    bom.metadata.timestamp = None  # when it was built says nothing of what it is
     bom.dependencies.add(
         Dependency(
             bom.metadata.component.bom_ref,
