@@ -5,6 +5,7 @@ Leaves the plan itself to ``env.binding`` and the drawing to ``containers.pictur
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +13,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from containers.launchers import Launch, Launcher, find_launcher, render_launch
 from containers.picture import render_picture
 from env.atomic import write_text
-from env.binding import (
-    CORES,
-    SLOT,
-    THREADS,
-    BindingPlan,
-    HostShare,
-    plan_job,
-    render_plan,
-    render_rankfile,
-)
+from env.binding import BindingPlan, HostShare, plan_job, render_plan
 from env.cpulist import render_cpu_list
 from env.errors import UserError
 from env.lstopo import load_lstopo
@@ -90,7 +83,7 @@ def print_plan(plan: BindingPlan, topology: HostTopology) -> None:
     for rank in plan.ranks:
         if rank.note:
             print(f"rank {rank.rank}: {rank.note}")
-    print(describe_mapping(plan))
+    print(describe_launch(plan, launcher=find_launcher(remote=False)))
 
 
 def describe_host(topology: HostTopology) -> str:
@@ -107,18 +100,12 @@ def describe_host(topology: HostTopology) -> str:
     return f"{topology.host}: {', '.join(parts)}"
 
 
-def describe_mapping(plan: BindingPlan) -> str:
-    """Return how Open MPI is told a plan: its options, and the rankfile where one is needed."""
-    ranks = len(plan.ranks)
-    if plan.mapping == SLOT:
-        return f"mpirun -np {ranks} --map-by slot:PE={plan.cores_per_rank} --bind-to core …"
-    if plan.mapping not in (CORES, THREADS):
-        return f"mpirun -np {ranks} --bind-to none …"
-    threads = plan.mapping == THREADS
-    four = "--use-hwthread-cpus --rankfile FILE" if threads else "--rankfile FILE"
-    five = f"--map-by rankfile:FILE=FILE{':HWTCPUS' if threads else ''}"
-    head = f"mpirun -np {ranks} {four} …  (Open MPI 5: {five}), with FILE:"
-    return f"{head}\n{render_rankfile(plan)}".rstrip()
+def describe_launch(plan: BindingPlan, *, launcher: Launcher) -> str:
+    """Return the command line that starts a plan's ranks, with the files that it names."""
+    launch = Launch(plan, launcher, folder=Path())
+    line = shlex.join(render_launch(launch, command=["COMMAND"]))
+    files = [f"{path}:\n{text}" for path, text in launch.files().items()]
+    return "\n\n".join([line, *files]).rstrip()
 
 
 def _write(path: Path, text: str) -> None:

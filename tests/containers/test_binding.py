@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.binding import Request, describe_mapping, show_plan
+from containers.binding import Request, describe_launch, show_plan
+from containers.launchers import Launcher
 from containers.picture import render_picture
 from env.binding import HostShare, load_plan, plan_job
 from env.errors import UserError
@@ -31,7 +32,7 @@ def test_the_table_names_every_rank_s_share_in_full(capsys):
     # A long list goes on in the next line rather than being cut.
     assert all(f"{cpu}" in out for cpu in range(0, 40, 2))
     assert "…  " not in out
-    assert "mpirun -np 2 --map-by slot:PE=10 --bind-to core" in out
+    assert "-np 2 --map-by slot:PE=10 --bind-to core COMMAND" in out
 
 
 def test_one_rank_a_gpu_is_what_it_plans_when_nobody_says(capsys, tmp_path):
@@ -49,7 +50,7 @@ def test_json_alone_is_what_a_program_reads(capsys):
 
 def test_this_machine_has_a_plan(capsys):
     show_plan(Request(1))
-    assert "mpirun -np 1" in capsys.readouterr().out
+    assert "-np 1 --map-by slot:PE=" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -76,20 +77,19 @@ def test_gpus_that_are_asked_for_must_be_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("allowed", "ranks", "told"),
+    ("allowed", "ranks", "series", "told"),
     [
-        (range(4), 2, "mpirun -np 2 --map-by slot:PE=1 --bind-to core …"),
-        ((2, 3), 1, "mpirun -np 1 --rankfile FILE …  (Open MPI 5: --map-by rankfile:FILE=FILE), "
-                    "with FILE:\nrank 0=h slot=1"),
-        ((1, 3), 2, "mpirun -np 2 --use-hwthread-cpus --rankfile FILE …  (Open MPI 5: "
-                    "--map-by rankfile:FILE=FILE:HWTCPUS), with FILE:\nrank 0=h slot=1\n"
-                    "rank 1=h slot=3"),
+        (range(4), 2, 4, "-np 2 --map-by slot:PE=1 --bind-to core COMMAND"),
+        ((2, 3), 1, 4, "-np 1 --rankfile rankfile COMMAND\n\nrankfile:\nrank 0=h slot=1"),
+        ((1, 3), 2, 5, "-np 2 --map-by rankfile:FILE=rankfile:HWTCPUS COMMAND\n\nrankfile:\n"
+                       "rank 0=h slot=1\nrank 1=h slot=3"),
     ],
 )  # fmt: skip
-def test_how_open_mpi_is_told(allowed, ranks, told):
+def test_how_open_mpi_is_told(allowed, ranks, series, told):
     cores = (Core((0, 1), 0, 0), Core((2, 3), 0, 0))
     topology = HostTopology("h", cores, tuple(allowed), (0, 1, 2, 3))
-    assert describe_mapping(plan_job([HostShare(topology, ranks)])) == told
+    plan = plan_job([HostShare(topology, ranks)])
+    assert describe_launch(plan, launcher=Launcher(series=series)).endswith(told)
 
 
 def picture(name, ranks):
