@@ -134,7 +134,7 @@ def check_visible(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     raw = evidence.facts.value("gpu.visible")
     if shown.problem:
         found = f"CUDA_VISIBLE_DEVICES={raw!r}: {shown.problem}; {len(shown.uuids)} GPUs are seen"
-        fix, where = _scheduler_numbers(evidence, raw), "CUDA_VISIBLE_DEVICES"
+        fix, where = _whole_node(evidence, raw), "CUDA_VISIBLE_DEVICES"
         yield Finding(Status.FAIL, "a list of GPUs of this host", found, where=where, fix=fix)
     ranks = evidence.ranks_a_host
     if not evidence.ranks and shown.uuids and len(shown.uuids) < ranks:
@@ -143,14 +143,22 @@ def check_visible(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
         yield Finding(Status.FAIL, "a GPU for each rank of the host", found, fix=fix)
 
 
-def _scheduler_numbers(evidence: Evidence, raw: str | None) -> str:
-    """Return the cure where the numbers are Slurm's of the whole node, else nothing."""
+# Variables that number the GPUs of the whole node, and who counts so.
+_NUMBERED_BY = {
+    "SLURM_STEP_GPUS": "Slurm", "SLURM_JOB_GPUS": "Slurm",
+    "NVIDIA_VISIBLE_DEVICES": "the container's runtime",
+}  # fmt: skip
+
+
+def _whole_node(evidence: Evidence, raw: str | None) -> str:
+    """Return the cure where the numbers are those of the whole node, else nothing."""
     given = evidence.facts.value("gpu.variables")
-    if raw and raw in (given.get("SLURM_JOB_GPUS"), given.get("SLURM_STEP_GPUS")):
-        return (
-            f"{raw} is how Slurm counts on the whole node; the job sees only its own GPUs, "
-            "counted from 0: do not copy SLURM_JOB_GPUS into CUDA_VISIBLE_DEVICES"
-        )
+    for name, who in _NUMBERED_BY.items():
+        if raw and raw == given.get(name):
+            return (
+                f"{raw} is how {who} counts on the whole node ({name}); a process inside sees only "
+                "its own GPUs, counted from 0: leave CUDA_VISIBLE_DEVICES unset there"
+            )
     return ""
 
 

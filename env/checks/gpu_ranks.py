@@ -1,7 +1,8 @@
 """Ranks and GPUs: whether each rank takes one of its own, as the training will choose it.
 
-A rank takes the first GPU where it is shown one only, else the plan's, else that of its local
-rank: the rule of ``chexnet.distributed``. Devices are joined by UUID.
+A rank takes the first GPU where CUDA_VISIBLE_DEVICES names one only, or the plan's is the only
+one, else the plan's, else that of its local rank: the rule of ``chexnet.distributed``. Devices
+are joined by UUID.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _SHARES_HIDDEN = 10010
 def check_one_per_rank(evidence: Evidence) -> Finding:
     """FAIL if two ranks of a host take one GPU, or a rank finds none.
 
-    A rank that sees one GPU takes it; one that sees several takes the plan's, or without a
-    plan that of its local rank. SKIP on a CPU run.
+    A rank takes the one GPU that CUDA_VISIBLE_DEVICES names, else the plan's (a lone GPU is
+    number 0 there), or without a plan that of its local rank. SKIP on a CPU run.
     """
     expected = "one GPU for each rank"
     if not wanted(evidence):
@@ -43,11 +44,11 @@ def check_one_per_rank(evidence: Evidence) -> Finding:
     unable: list[str] = []
     for rank, facts in evidence.reported.items():
         try:
-            shown, local = visible(facts).uuids, facts.value("launch.local_rank")
+            shown = visible(facts).uuids
+            index = _choose(evidence, rank, facts, len(shown))
         except CannotTellError as error:
             unable.append(f"rank {rank}: {error}")
             continue
-        index = _choose(evidence, rank, local, len(shown))
         if index < len(shown):
             takers[evidence.host_of(rank), shown[index]].append(rank)
         else:
@@ -62,11 +63,14 @@ def check_one_per_rank(evidence: Evidence) -> Finding:
     return Finding(Status.PASS, expected, f"{len(takers)} GPUs for {len(takers)} ranks")
 
 
-def _choose(evidence: Evidence, rank: int, local_rank: int | None, shown: int) -> int:
-    planned = evidence.planned().get(rank)
-    if shown == 1:
+def _choose(evidence: Evidence, rank: int, facts: Facts, shown: int) -> int:
+    """Return the number of the GPU that a rank takes among those it is shown."""
+    binding = evidence.planned().get(rank)
+    planned = binding.gpu if binding else None
+    named = [entry for entry in (facts.value("gpu.visible") or "").split(",") if entry]
+    if len(named) == 1 or (planned is not None and shown == 1):
         return 0
-    return planned.gpu if planned and planned.gpu is not None else local_rank or 0
+    return facts.value("launch.local_rank") or 0 if planned is None else planned
 
 
 def _not_one_each(

@@ -20,7 +20,7 @@ from env.probes.inside import BEGIN, FACT
 
 IMPORT_TIMEOUT_S = 180.0
 INSIDE = Path(__file__).with_name("inside.py")
-STAGES = ("tensorflow", "horovod", "mpi_library", "libraries")
+STAGES = ("tensorflow", "horovod", "mpi_library", "libraries", "program")
 
 
 def probe_frameworks(

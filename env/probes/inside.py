@@ -95,6 +95,32 @@ def observe_init() -> dict:
     return place
 
 
+def observe_program(name: str = "chexnet.train") -> dict | None:
+    """Import the training program and return whether TensorFlow computed meanwhile.
+
+    A rank chooses its GPU and its threads after the import; TensorFlow then refuses both. None
+    where the program is not here.
+    """
+    import importlib
+    import importlib.util
+
+    import tensorflow
+    from tensorflow.python.client import device_lib
+
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        return None
+    listed: list[str] = []
+    listing = device_lib.list_local_devices  # starts every GPU, and tells nobody
+    device_lib.list_local_devices = lambda *args, **kw: listed.append(name) or listing(*args, **kw)
+    importlib.import_module(name)
+    threads = tensorflow.config.threading
+    try:
+        threads.set_intra_op_parallelism_threads(threads.get_intra_op_parallelism_threads() + 1)
+    except RuntimeError as error:
+        return {"name": name, "early": str(error)}
+    return {"name": name, "early": "list_local_devices() was called" if listed else None}
+
+
 def main(*, init: bool, mapped: bool) -> None:
     """Observe everything, in the order in which one thing needs the other."""
     steps: list[tuple[str, Callable[[], object]]] = [
@@ -102,6 +128,7 @@ def main(*, init: bool, mapped: bool) -> None:
         ("horovod", observe_horovod),
         ("mpi_library", observe_mpi_library),
         ("libraries", observe_libraries),
+        ("program", observe_program),
     ]
     if mapped:
         steps.append(("mapped", observe_mapped))
@@ -115,7 +142,7 @@ def main(*, init: bool, mapped: bool) -> None:
         try:
             value = observe()
         except Exception as error:  # whatever an import raises is the observation
-            failed.add(name)
+            failed.update({name} - {"program"})
             value = {"error": f"{type(error).__name__}: {error}"}
         print(FACT + json.dumps([name, value]), flush=True)
 

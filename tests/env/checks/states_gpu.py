@@ -105,6 +105,10 @@ def using(pid, mib, **known):
     }
 
 
+def program(**changes):
+    return {"frameworks.program": {"name": "chexnet.train", "early": None} | changes}
+
+
 def holding(uuid):
     return {"rank.contexts": {"gpus": [{"uuid": uuid, "memory": 900 * MIB}], "listed": 2}}
 
@@ -128,6 +132,13 @@ NO_NVLINK = nvml(gpu(0, nvlinks=None), gpu(1, nvlinks=None))
 PLAN = BindingPlan(tuple(RankBinding(n, n, "node1", (n,), 1 - n, 1) for n in range(2)), 1)
 
 STATES = {
+    "program.early": (
+        [
+            (FAIL, "chexnet.train: cannot be modified", evidence(program(early="cannot be modified"))),
+            (SKIP, "no training program", evidence({"frameworks.program": None})),
+        ],
+        evidence({"frameworks.program": {"error": "ImportError: x"}}),
+    ),
     "gpu.present": (
         [(FAIL, "no NVIDIA driver library, though /dev has nvidia0", evidence(ABSENT)),
          (FAIL, "the host has driver 570.86.10", evidence(ABSENT, {"host.container": "apptainer"})),
@@ -233,7 +244,7 @@ STATES = {
     ),
     "gpu.one-per-rank": (
         [(FAIL, "GPU-00 on node1: ranks 0, 1", evidence(mask("0"))),
-         (FAIL, "rank 1 sees 0 GPUs (CUDA_VISIBLE_DEVICES='-1') and wants number 1", evidence(ranks=({}, mask("-1")))),
+         (FAIL, "rank 1 sees 0 GPUs (CUDA_VISIBLE_DEVICES='-1') and wants number 0", evidence(ranks=({}, mask("-1")))),
          (FAIL, "ranks 0, 1", evidence(ranks=({"launch.local_rank": 0},) * 2)),
          (SKIP, "no GPU", evidence(stack_device="cpu"))],
         evidence(lost=["gpu.nvml"]),
@@ -300,6 +311,7 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    "program.early": [evidence(program())],
     "gpu.present": [
         evidence(),
         evidence({"gpu.nvml": {"state": "absent"}, "gpu.device_files": []}, stack_device="cpu"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from env.binding import BindingPlan, RankBinding
 from env.checks.evidence import Evidence
 from env.facts import Facts
 from env.lock import load_lock
@@ -132,6 +133,10 @@ def load_scenario(path):
     return merge(load_scenario(HERE / f"machines/{scenario['machine']}.json"), scenario)
 
 
+def make_plan(ranks):
+    return BindingPlan(tuple(RankBinding(n, n, "node1", (n,), n, 1) for n in range(ranks)), 1)
+
+
 @pytest.fixture
 def observe(driver, tmp_path):
     """Probe a scenario's machine, and each of its ranks, for real.
@@ -161,7 +166,7 @@ def observe(driver, tmp_path):
         return scenario, Evidence(
             facts=look(scenario, tmp_path / "root"), ranks=ranks, stack_device="gpu",
             num_ranks=scenario.get("num_ranks", len(ranks) or 1),
-            lock=LOCK,
+            lock=LOCK, plan=make_plan(len(ranks)) if scenario.get("plan") else None,
         )  # fmt: skip
 
     return build
