@@ -12,22 +12,26 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 # The CUDA of NCCL's build stands in a text of the library; no function tells it.
 _NCCL_CUDA = re.compile(rb"NCCL version [0-9.]+\+cuda([0-9]+\.[0-9]+)")
 
 
-def find_library(soname: str) -> str | None:
+def find_library(soname: str, *, own: Iterable[str] = ()) -> str | None:
     """Return what the loader would open, None where there is nothing.
 
     Both TensorFlow's wheels and Open MPI look in LD_LIBRARY_PATH, then in folders of their own
     (a RUNPATH comes after the variable), then where every program looks.
+
+    Args:
+        soname: the library's name.
+        own: the folders that whoever opens it looks in by itself.
     """
     listed = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    wheels = [path for entry in sys.path for path in Path(entry or ".").glob("nvidia/*/lib")]
-    for folder in (*listed, *sys.argv[1:], *sorted(wheels)):
+    for folder in (*listed, *own):
         if (Path(folder) / soname).exists():
             return str(Path(folder) / soname)
     try:
@@ -76,29 +80,44 @@ def _packed(number: int, *, most_of_old: int) -> str:
 
 
 NAMES = ("pmix", "hwloc", "cuda", "cudnn", "nccl")
-_OF_EVERY_RUN: dict[str, tuple[tuple[str, ...], Callable[[ctypes.CDLL], str]]] = {
-    "pmix": (("libpmix.so.2",), _pmix),
-    "hwloc": (("libhwloc.so.15", "libhwloc.so.5"), _hwloc),
-}
 
 
-def libraries() -> dict[str, tuple[tuple[str, ...], Callable[[ctypes.CDLL], str]]]:
-    """Return by name the sonames of each library that would be loaded, and how to ask it.
+@dataclass(frozen=True)
+class Library:
+    """A library to ask: its sonames, who is asked for its version, who opens it by itself."""
+
+    sonames: tuple[str, ...]
+    ask: Callable[[ctypes.CDLL], str]
+    own: tuple[str, ...] = ()
+
+
+def libraries(mpi_folders: Iterable[str]) -> dict[str, Library]:
+    """Return by name the libraries that would be loaded.
 
     Of CUDA and cuDNN only those whose sonames TensorFlow was built to open: another CUDA
     that lies on the machine, or a TensorFlow for CPUs, is no trouble.
+
+    Args:
+        mpi_folders: where Open MPI has its own libraries.
     """
+    own = tuple(mpi_folders)
+    every = {
+        "pmix": Library(("libpmix.so.2",), _pmix, own),
+        "hwloc": Library(("libhwloc.so.15", "libhwloc.so.5"), _hwloc, own),
+    }
     built = _tensorflow_build()
     if "cuda_version" not in built:
-        return _OF_EVERY_RUN
+        return every
     major, _, minor = built["cuda_version"].partition(".")
     # From CUDA 11 on the soname keeps one minor number for the whole family.
     cudart = {"10": f"10.{minor[:1]}", "11": "11.0"}.get(major, major)
     cudnn = built.get("cudnn_version", "").partition(".")[0]
-    return _OF_EVERY_RUN | {
-        "cuda": ((f"libcudart.so.{cudart}",), _cuda),
-        "cudnn": ((f"libcudnn.so.{cudnn}",), _cudnn),
-        "nccl": (("libnccl.so.2",), _nccl),
+    wheels = {str(path) for entry in sys.path for path in Path(entry or ".").glob("nvidia/*/lib")}
+    own = tuple(sorted(wheels))
+    return every | {
+        "cuda": Library((f"libcudart.so.{cudart}",), _cuda, own),
+        "cudnn": Library((f"libcudnn.so.{cudnn}",), _cudnn, own),
+        "nccl": Library(("libnccl.so.2",), _nccl, own),
     }
 
 
@@ -112,13 +131,14 @@ def _tensorflow_build() -> dict[str, str]:
     return {}
 
 
-def observe(sonames: tuple[str, ...], ask: Callable[[ctypes.CDLL], str]) -> dict[str, str] | None:
+def observe(one: Library) -> dict[str, str] | None:
     """Return ``{version, path}`` or ``{error, path}`` of a library, None where there is none."""
-    path = next((found for soname in sonames if (found := find_library(soname))), None)
+    found = (find_library(soname, own=one.own) for soname in one.sonames)
+    path = next((path for path in found if path), None)
     if path is None:
         return None
     try:
-        return {"version": ask(ctypes.CDLL(path)), "path": path}
+        return {"version": one.ask(ctypes.CDLL(path)), "path": path}
     except (OSError, AttributeError, TypeError) as error:
         return {"error": str(error), "path": path}
 
@@ -144,9 +164,9 @@ def observe_nccl_cuda(path: str) -> dict[str, str]:
 
 def main() -> None:
     """Print a line for each library as soon as it has answered: a later one may be fatal."""
-    asked = libraries()
+    asked = libraries(sys.argv[1:])
     for name in NAMES:
-        seen = observe(*asked[name]) if name in asked else None
+        seen = observe(asked[name]) if name in asked else None
         print(json.dumps([name, seen]), flush=True)
         if name == "nccl" and seen and "version" in seen:
             seen = observe_nccl_cuda(seen["path"])

@@ -59,7 +59,7 @@ def built_for(tmp_path):
 
 
 def stub(folder, name, text):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
     return {**os.environ, "PATH": f"{folder}:/usr/bin:/bin"}
@@ -104,6 +104,27 @@ def test_a_library_tells_its_version(library, built_for, soname, number, name, v
 def test_the_cuda_of_nccl_stands_in_its_text(library, built_for):
     facts = probe(library("libnccl.so.2", "22707") | built_for("12.5.1"))
     assert facts.value("versions.nccl_cuda") == "12.9"
+
+
+def test_a_wheel_comes_before_the_machine_and_the_variable_before_both(
+    library, built_for, tmp_path
+):
+    folder = tmp_path / "site/nvidia/nccl/lib"
+    folder.mkdir(parents=True)
+    environ = library("libnccl.so.2", "22707") | built_for("12.5.1")
+    (tmp_path / "libraries/libnccl.so.2").rename(folder / "libnccl.so.2")
+    # The launcher's own folders are no place to look for NCCL.
+    beside = stub(tmp_path / "mpi/bin", "mpirun", "echo 'mpirun (Open MPI) 5.0.7'") | environ
+    beside["PATH"] = f"{tmp_path}/mpi/bin:/usr/bin:/bin"
+    (tmp_path / "mpi/lib").mkdir()
+    library("libnccl.so.2", "21605")
+    (tmp_path / "libraries/libnccl.so.2").rename(tmp_path / "mpi/lib/libnccl.so.2")
+    facts = probe(beside)
+    assert (facts.value("versions.nccl"), facts["versions.nccl"].origin) == (
+        "2.27.7", str(folder / "libnccl.so.2"),
+    )  # fmt: skip
+    library("libnccl.so.2", "21605")
+    assert probe(beside).value("versions.nccl") == "2.16.5"
 
 
 def test_another_cuda_on_the_machine_is_not_of_a_tensorflow_for_cpus(library, verdict):
