@@ -25,7 +25,7 @@ _FROM_ENVIRONMENT = "environment"
     "settings.harmful",
     title="no setting slows, breaks or debugs the training",
     covers=("PIN-18", "MPI-17", "MPI-19"),
-    reads=("settings.assigned", "mpi.banner", "packages.installed"),
+    reads=("settings.assigned", "settings.launch", "mpi.banner", "packages.installed"),
     fix="take the setting out of the job script, the shell's start-up files or the file named",
     required=False,
 )
@@ -36,7 +36,7 @@ def check_harmful(evidence: Evidence) -> Iterator[Finding]:
     that the tool takes.
     """
     table, versions = load_table(), _versions(evidence)
-    for setting in effective(evidence):
+    for setting in _of_the_user(evidence):
         row = table.consequence(setting["name"], setting["value"], versions)
         if row:
             yield Finding(
@@ -66,7 +66,7 @@ def check_values(evidence: Evidence) -> Iterator[Finding]:
 @check(
     "settings.names",
     title="each setting is one that its tool knows",
-    reads=("settings.assigned", "known.names", "mpi.parameters", "mpi.banner"),
+    reads=("settings.assigned", "settings.launch", "known.names", "mpi.parameters", "mpi.banner"),
     fix="correct the name, or take it out: nothing reads it",
     required=False,
 )
@@ -77,7 +77,7 @@ def check_names(evidence: Evidence) -> Iterator[Finding]:
     compared with a list, and only a near miss counts.
     """
     table = load_table()
-    for setting in effective(evidence):
+    for setting in _of_the_user(evidence):
         name = setting["name"]
         if table.is_of_others(name) or table.consequence(name, setting["value"] or "x", {}):
             continue
@@ -130,6 +130,23 @@ def effective(evidence: Evidence) -> list[dict[str, str]]:
     for setting in evidence.facts.value("settings.assigned"):
         first.setdefault(setting["name"], setting)
     return list(first.values())
+
+
+def _of_the_user(evidence: Evidence) -> list[dict[str, str]]:
+    """Return the settings that count and that no launcher made.
+
+    mpirun hands its own options to its ranks as such variables: binding, networks. Those of
+    the user's were judged where mpirun was started.
+    """
+    settings = effective(evidence)
+    launch = evidence.facts.value("settings.launch")
+    if not any(name in launch for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK")):
+        return settings
+    return [
+        setting
+        for setting in settings
+        if setting["origin"] != _FROM_ENVIRONMENT or not setting["name"].startswith(_MCA)
+    ]
 
 
 def _versions(evidence: Evidence) -> dict[str, str | None]:

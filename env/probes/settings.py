@@ -27,12 +27,17 @@ PREFIXES = (
 )  # fmt: skip
 # What a launcher writes for each of its ranks is no setting of a user's.
 _OF_A_LAUNCH = re.compile(
-    r"OMPI_(COMM_WORLD|UNIVERSE|FILE_LOCATION|ARGV|COMMAND|APP_CTX|FIRST_RANKS|NUM_APP|MCA_(ess_base_"
-    r"|orte_(hnp|ess|precondition|local_daemon|tmpdir|top_session|jobfam|node_regex|num_nodes|app_num"
-    r"|bound|launch|parent|daemon)|initial_wdir|shmem_RUNTIME|ess|pmix|prte_|mpi_yield_when_idle$"
-    r"|orte_ess))|PMIX_(RANK|NAMESPACE|SERVER_|ID|HOSTNAME|VERSION|SECURITY_MODE|PTL_|BFROP_|GDS_|SYSTEM_"
-    r"|MCA_mca_base_component_show_load_errors|UNIVERSAL|DSTORE)|PRTE_(LAUNCHED|MCA_prte_)"
+    r"OMPI_(COMM_WORLD|UNIVERSE|FILE_LOCATION|ARGV|COMMAND|APP_CTX|FIRST_RANKS|NUM_APP)"
+    r"|PMIX_(RANK|NAMESPACE|SERVER_|ID|HOSTNAME|VERSION|SECURITY_MODE|PTL_|BFROP_|GDS_|SYSTEM_"
+    r"|MCA_mca_base_component_show_load_errors|UNIVERSAL|DSTORE)|PRTE_LAUNCHED"
 )
+# ... and these are parameters as well: they are a launcher's own in a rank alone.
+_OF_A_RANK = re.compile(
+    r"OMPI_MCA_(ess|pmix|initial_wdir|shmem_RUNTIME|prte_|orte_(app_num|bound|daemon|ess|hnp|jobfam"
+    r"|launch|local_daemon|node_regex|num_nodes|parent|precondition|tmpdir|top_session))"
+    r"|PRTE_MCA_(prte_|ess)"
+)
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 _HIDDEN = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|JWT|CREDENTIAL|_KEY$", re.IGNORECASE)
 _MAX_VALUE = 4096
 _MAX_FILE_BYTES = 2**20
@@ -139,16 +144,22 @@ def probe_settings(
     ``settings.assigned`` is a list of ``{name, value, origin}``; of one name the first
     counts, since a variable comes before a file of the user before one of the system.
     ``settings.unread`` lists ``{path, problem}`` of files that exist and cannot be read;
-    ``settings.launch`` is what a launcher told this very process.
+    ``settings.launch`` names what a launcher told this very process.
 
     Args:
         root: the folder in which /etc lies; the home is looked for under it, too.
         environ: the process's environment.
     """
+    is_rank = any(name in environ for name in _RANKS)
+    launch = {
+        name: value
+        for name, value in environ.items()
+        if _OF_A_LAUNCH.match(name) or (is_rank and _OF_A_RANK.match(name))
+    }
     assigned = [
         _assignment(name, value, "environment")
         for name, value in sorted(environ.items())
-        if name.startswith(PREFIXES) and not _OF_A_LAUNCH.match(name)
+        if name.startswith(PREFIXES) and name not in launch
     ]
     unread = []
     for file in _files(environ):
@@ -164,11 +175,10 @@ def probe_settings(
             continue
         assigned += [_assignment(file.prefix + name, value, str(path)) for name, value in pairs]
     assigned += _components(root, environ)
-    launch = {name: value for name, value in environ.items() if _OF_A_LAUNCH.match(name)}
     return {
         "settings.assigned": Fact(assigned, "environment and configuration files"),
         "settings.unread": Fact(unread, "configuration files"),
-        "settings.launch": Fact(launch, "environment"),
+        "settings.launch": Fact(sorted(launch), "environment"),
     }
 
 

@@ -415,6 +415,8 @@ PASSES = {
     "horovod.wrapper": [evidence(), evidence({"python.wrappers": ["t.py:3"]} | installed(keras="2.15.0", horovod="0.28.1"))],
     "recipe.repeats": [evidence(), evidence({"recipe.text": "nonsense"})],
     "settings.harmful": [
+        # mpirun tells its ranks of its own options so.
+        evidence(settings(OMPI_MCA_rmaps_base_mapping_policy="slot:PE=2") | {"settings.launch": {"OMPI_COMM_WORLD_RANK": "0"}}),
         evidence(), evidence(settings(NCCL_P2P_DISABLE="0", OMPI_MCA_btl="tcp,self,vader", NCCL_DEBUG="WARN")),
         # Open MPI 4 has these; a Keras of unknown version is not taken for a new one.
         evidence(settings(OMPI_MCA_orte_abort_timeout="3")), evidence(settings(TF_USE_LEGACY_KERAS="1") | {"packages.installed": {}}),

@@ -3,13 +3,17 @@
 import contextlib
 import json
 import string
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from env.checks.evidence import Evidence
+from env.checks.registry import find_check, run_check
 from env.errors import UserError
-from env.facts import Facts
+from env.facts import Fact, Facts
 from env.probes.known import probe_known
 from env.probes.settings import (
     parse_keras,
@@ -20,6 +24,7 @@ from env.probes.settings import (
 )
 from env.result import Status
 from env.settings import load_table, nearest_name
+from env.stack import PROJECT
 
 
 @pytest.fixture
@@ -87,6 +92,21 @@ def test_what_a_launcher_tells_its_ranks_is_no_setting(home):
     facts = home(**of_launch, OMPI_MCA_btl="self")
     assert assigned(facts) == {("OMPI_MCA_btl", "self")}
     assert set(facts.value("settings.launch")) == set(of_launch)
+    # The same parameter in a shell that is no rank was set by somebody.
+    assert assigned(home(OMPI_MCA_ess="env")) == {("OMPI_MCA_ess", "env")}
+
+
+def test_the_options_of_mpirun_are_no_settings_of_the_user(tmp_path, real_environ):
+    program = "import json; from env.probes.settings import probe_settings as p; " \
+              "print(json.dumps({k: f.value for k, f in p().items()}))"  # fmt: skip
+    argv = ["mpirun", "--oversubscribe", "--map-by", "slot", "--bind-to", "none", "--mca",
+            "btl_tcp_if_include", "lo", "-np", "1", sys.executable, "-c", program]  # fmt: skip
+    done = subprocess.run(argv, env=real_environ | {"HOME": str(tmp_path)}, text=True,
+                          capture_output=True, check=True, cwd=PROJECT)  # fmt: skip
+    facts = {key: Fact(value, "x") for key, value in json.loads(done.stdout).items()}
+    assert "OMPI_COMM_WORLD_RANK" in facts["settings.launch"].value
+    result = run_check(find_check("settings.harmful"), Evidence(Facts(facts)))
+    assert result.status is Status.PASS, result
 
 
 def test_secrets_and_megabytes_stay_out(home):
