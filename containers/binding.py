@@ -90,7 +90,7 @@ def describe_host(topology: HostTopology) -> str:
     """Return one line on a machine: what it has and what this job may use of it."""
     cores, usable = len(topology.cores), len(topology.usable)
     sockets = len({core.socket for core in topology.cores})
-    nodes = len({core.node for core in topology.cores} - {None})
+    nodes = len(topology.known_nodes)
     threads = max((len(core.cpus) for core in topology.cores), default=1)
     parts = [f"{sockets} sockets" if sockets != 1 else "1 socket"]
     parts += [f"{nodes} memory nodes"] if nodes > 1 else []

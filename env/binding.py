@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from env.cpulist import render_cpu_list
@@ -74,13 +75,18 @@ class BindingPlan:
     cores_per_rank: int
     mapping: str = SLOT
 
-    @property
+    @cached_property
     def hosts(self) -> dict[str, tuple[RankBinding, ...]]:
         """The ranks of each host, in the order of the hosts."""
-        hosts: dict[str, tuple[RankBinding, ...]] = {}
+        hosts: dict[str, list[RankBinding]] = {}
         for rank in self.ranks:
-            hosts[rank.host] = (*hosts.get(rank.host, ()), rank)
-        return hosts
+            hosts.setdefault(rank.host, []).append(rank)
+        return {host: tuple(ranks) for host, ranks in hosts.items()}
+
+    @cached_property
+    def by_rank(self) -> dict[int, RankBinding]:
+        """The bindings by their rank."""
+        return {rank.rank: rank for rank in self.ranks}
 
 
 @dataclass(frozen=True)

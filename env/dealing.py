@@ -126,8 +126,7 @@ def _places(cores: Iterable[Core]) -> dict[tuple[int, int | None], Cores]:
 
 def _why_far(topology: HostTopology, gpu: Gpu | None, home: int | None, cores: Cores) -> str:
     """Return why cores are not at a GPU's node; empty where they are, or without GPU."""
-    nodes = {core.node for core in topology.cores} - {None}
-    if gpu is None or len(nodes) < 2:
+    if gpu is None or len(topology.known_nodes) < 2:
         return ""
     if home is None:
         told = "no memory node" if gpu.node is None else f"node {gpu.node}, which has no cores"

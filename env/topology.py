@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from env.cpulist import parse_cpu_list, render_cpu_list
@@ -70,24 +71,29 @@ class HostTopology:
     cpuset: tuple[int, ...]
     gpus: tuple[Gpu, ...] = ()
 
-    @property
+    @cached_property
     def usable(self) -> tuple[Core, ...]:
         """The cores this job may run on, each with the logical CPUs it may use of it."""
         return restrict(self.cores, self.allowed)
 
-    @property
+    @cached_property
     def dealt(self) -> tuple[Core, ...]:
         """The cores as a launcher counts them: all that the control group allows."""
         return restrict(self.cores, self.cpuset)
 
+    @cached_property
+    def known_nodes(self) -> frozenset[int]:
+        """The memory nodes that have cores, whether or not this job may use them."""
+        return frozenset(core.node for core in self.cores if core.node is not None)
+
     def home_of(self, gpu: Gpu) -> int | None:
         """Return the node whose cores are near a GPU; None where none is known to be."""
-        known = {core.node for core in self.cores} - {None}
+        known = self.known_nodes
         if gpu.node is None and len(known) == 1:
             return next(iter(known))  # there is only one place to be at
         return gpu.node if gpu.node in known else None
 
-    @property
+    @cached_property
     def nodes(self) -> dict[int, tuple[Core, ...]]:
         """The usable cores of each memory node, where the kernel shows nodes."""
         nodes: dict[int, tuple[Core, ...]] = {}
@@ -100,7 +106,12 @@ class HostTopology:
 def restrict(cores: Iterable[Core], cpus: Iterable[int]) -> tuple[Core, ...]:
     """Return the cores with only these logical CPUs of each; without those that lose all."""
     wanted = set(cpus)
-    kept = (replace(core, cpus=tuple(c for c in core.cpus if c in wanted)) for core in cores)
+    kept = (
+        core
+        if wanted.issuperset(core.cpus)
+        else replace(core, cpus=tuple(cpu for cpu in core.cpus if cpu in wanted))
+        for core in cores
+    )
     return tuple(core for core in kept if core.cpus)
 
 

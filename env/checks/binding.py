@@ -155,10 +155,10 @@ def check_gpu(evidence: Evidence) -> Finding:
     """
     masks, nodes = evidence.of_ranks("host.affinity"), evidence.of_ranks("host.numa_nodes")
     gpus, locals_ = evidence.of_ranks("places.gpus"), evidence.of_ranks("launch.local_rank")
+    planned, near = evidence.planned(), []
     far: dict[int, str] = {}
-    near = []
     for rank, mask in masks.items():
-        gpu = _gpu_of(evidence.planned().get(rank), gpus[rank], locals_[rank] or 0)
+        gpu = _gpu_of(planned.get(rank), gpus[rank], locals_[rank] or 0)
         if gpu is None:
             continue
         place = set(nodes[rank].get(str(gpu["node"]), mask))
@@ -169,7 +169,6 @@ def check_gpu(evidence: Evidence) -> Finding:
             near.append(text)
     expected = "cores of the GPU's memory node"
     if far:
-        planned = evidence.planned()
         known = all(rank in planned and planned[rank].note for rank in far)
         notes = [f"{text}: {planned[r].note}" if known else text for r, text in far.items()]
         status = Status.INFO if known else Status.WARN

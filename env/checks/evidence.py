@@ -51,13 +51,13 @@ class Evidence:
     @property
     def ranks_a_host(self) -> int:
         """How many ranks share one host at most: all of them where no plan says otherwise."""
-        hosts = [binding.host for binding in self.planned().values()]
-        return max((hosts.count(host) for host in set(hosts)), default=self.num_ranks)
+        hosts = self.plan.hosts.values() if self.plan else ()
+        return max(map(len, hosts), default=self.num_ranks)
 
     @property
     def num_hosts(self) -> int:
         """How many hosts the ranks are on, by the plan or by their records; at least 1."""
-        planned = {binding.host for binding in self.planned().values()}
+        planned = self.plan.hosts if self.plan else {}
         return max(1, len(planned), len({self.host_of(rank) for rank in self.ranks}))
 
     @cached_property
@@ -120,7 +120,7 @@ class Evidence:
 
     def planned(self) -> dict[int, RankBinding]:
         """Return the plan by rank; empty without a plan."""
-        return {binding.rank: binding for binding in self.plan.ranks} if self.plan else {}
+        return self.plan.by_rank if self.plan else {}
 
     def host_of(self, rank: int) -> str:
         """Return the name of a rank's host, ``"an unknown host"`` where nobody knows."""

@@ -205,7 +205,7 @@ def check_memory(evidence: Evidence) -> Finding:
     policy = evidence.facts.value("topology.memory_policy")
     if policy == 0:
         return Finding(Status.PASS, "set_mempolicy allowed", "it is")
-    nodes = _nodes(_topology(evidence))
+    nodes = _topology(evidence).known_nodes
     status = Status.WARN if len(nodes) > 1 else Status.INFO
     return Finding(status, "set_mempolicy allowed", f"{policy}; {len(nodes)} memory nodes")
 
@@ -226,7 +226,7 @@ def check_gpu_node(evidence: Evidence) -> Finding:
     """
     topology = _topology(evidence)
     lost = [gpu.pci for gpu in topology.gpus if gpu.node is None]
-    nodes = _nodes(topology)
+    nodes = topology.known_nodes
     expected = "a node for each GPU"
     if not lost:
         return Finding(Status.PASS, expected, f"{len(topology.gpus)} GPUs, each with its node")
@@ -263,10 +263,6 @@ def _ranks_here(evidence: Evidence, topology: HostTopology) -> int:
 
 def _shares(evidence: Evidence) -> bool:
     return evidence.plan is not None and evidence.plan.mapping == NONE
-
-
-def _nodes(topology: HostTopology) -> set[int]:
-    return {core.node for core in topology.cores if core.node is not None}
 
 
 def _per_socket(sockets: Counter[int]) -> str:
