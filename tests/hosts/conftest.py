@@ -9,15 +9,23 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-LAN = runpy.run_path(str(Path(__file__).with_name("lan.py")), run_name="lan")
+LAN, SLURM = (
+    runpy.run_path(str(Path(__file__).with_name(f"{name}.py")), run_name=name)
+    for name in ("lan", "slurm")
+)
+
+
+def need(*missing):
+    """Skip without root or a tool; in continuous integration that is a failure."""
+    missing = [*missing, *(["root"] if os.geteuid() else [])]
+    if missing:
+        pytest.skip(f"missing: {', '.join(missing)}")
 
 
 @pytest.fixture
 def make_lan(tmp_path):
     """Start hosts by name; they are gone when the test is."""
-    missing = [*LAN["missing_tools"](), *(["root"] if os.geteuid() else [])]
-    if missing:
-        pytest.skip(f"missing: {', '.join(missing)}")  # in CI that is a failure
+    need(*LAN["missing_tools"]())
     started = []
 
     def start(*names, **options):
@@ -28,6 +36,14 @@ def make_lan(tmp_path):
     yield start
     for lan in started:
         lan.__exit__()
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """Return a Slurm of two nodes, node1 and node2, for the tests of one file."""
+    need(*LAN["missing_tools"](), *SLURM["missing_tools"]())
+    with LAN["Lan"](tmp_path_factory.mktemp("slurm") / "lan", "node1", "node2") as lan:
+        yield SLURM["Slurm"](lan).start()
 
 
 @pytest.fixture
