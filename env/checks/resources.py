@@ -60,20 +60,25 @@ def check_shm(evidence: Evidence) -> Finding:
     "memory.ranks",
     title="every rank has memory to train in",
     covers=("RES-04",),
-    reads=("host.memory_available", "host.memory_left"),
+    reads=("host.memory_available", "host.memory_left", "host.memory_promised", "host.oom_kills"),
     fix="use fewer ranks, ask for more memory (Slurm: --mem), or stop what else runs here",
 )
 def check_memory(evidence: Evidence) -> Finding:
-    """FAIL below 1 GiB a rank, WARN below 2 GiB; the control group's limit counts."""
-    free = evidence.facts.value("host.memory_available")
-    limit = evidence.facts.value("host.memory_left")
-    origin = evidence.facts["host.memory_available"].origin
-    if limit is not None and limit < free:
-        free, origin = limit, evidence.facts["host.memory_left"].origin
-    share = free / evidence.ranks_a_host
-    status = Status.WARN if share < RANK_WARN_BYTES else Status.PASS
+    """FAIL below 1 GiB a rank, WARN below 2 GiB; limits of the group and of Slurm's job count.
+
+    WARN as well if a process of this group was killed for memory before.
+    """
+    facts = evidence.facts
+    keys = ("host.memory_available", "host.memory_left", "host.memory_promised")
+    limits = [(facts.value(key), facts[key].origin) for key in keys]
+    free, origin = min(
+        (limit for limit in limits if limit[0] is not None), key=lambda pair: pair[0]
+    )
+    share, kills = free / evidence.ranks_a_host, facts.value("host.oom_kills")
+    status = Status.WARN if share < RANK_WARN_BYTES or kills else Status.PASS
     status = Status.FAIL if share < RANK_FAIL_BYTES else status
     found = f"{_gib(share)} for each of {evidence.ranks_a_host}"
+    found += f"; {kills} killed for memory in this group before" if kills else ""
     return Finding(status, f"at least {_gib(RANK_WARN_BYTES)} a rank", found, where=origin)
 
 

@@ -50,6 +50,7 @@ def probe_host(
         ),
         "host.memory_total": read_fact(meminfo, parse=lambda text: _kib(text, "MemTotal:")),
         "host.memory_available": read_fact(meminfo, parse=lambda text: _kib(text, "MemAvailable:")),
+        "host.memory_promised": _promised(environ),
         "host.open_files": read_fact(limits, parse=lambda text: _limit(text, "Max open files")),
         "host.processes": read_fact(limits, parse=lambda text: _limit(text, "Max processes")),
         "host.limits": read_fact(limits, parse=parse_limits),
@@ -62,6 +63,20 @@ def parse_os_release(text: str) -> dict[str, str]:
     """Return ``ID`` and ``VERSION_ID`` of an os-release file, in small letters as keys."""
     pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.lower(): pairs.get(key, "").strip("\"'") for key in ("ID", "VERSION_ID")}
+
+
+def _promised(environ: Mapping[str, str]) -> Fact:
+    """Return the memory that Slurm gave this job on a node in bytes, None where it says nothing.
+
+    Slurm writes MiB; 0 is all of the node's.
+    """
+    factors = {"SLURM_MEM_PER_NODE": None, "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
+               "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE"}  # fmt: skip
+    for name, factor in factors.items():
+        text, times = environ.get(name, ""), environ.get(factor or "", "1")
+        if text.isdecimal() and times.isdecimal() and int(text) > 0:
+            return Fact(int(text) * int(times) * 2**20, name)
+    return Fact(None, "environment")
 
 
 def _field(text: str, name: str) -> str:

@@ -36,6 +36,8 @@ STATIC = {
     "host.affinity": [0, 1, 2, 3],
     "host.memory_available": 16 * GIB,
     "host.memory_left": None,
+    "host.memory_promised": None,
+    "host.oom_kills": 0,
     "host.open_files": 20000,
     "host.processes": 60000,
     "host.pids_left": None,
@@ -211,6 +213,8 @@ STATES = {
     "memory.ranks": (
         [(FAIL, "0.75 GiB for each of 2", evidence({"host.memory_available": 1.5 * GIB})),
          (FAIL, "0.50 GiB for each of 2", evidence({"host.memory_left": 1 * GIB})),
+         (FAIL, "0.50 GiB for each of 2", evidence({"host.memory_promised": 1 * GIB})),
+         (WARN, "3 killed for memory", evidence({"host.oom_kills": 3})),
          (WARN, "1.50 GiB", evidence({"host.memory_left": 3 * GIB}))],
         evidence(lost=["host.memory_available"]),
     ),
