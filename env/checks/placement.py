@@ -114,21 +114,22 @@ def check_mask(evidence: Evidence) -> Finding:
 
 @check(
     "binding.slots",
-    title="the scheduler's slots hold the ranks",
+    title="the slots of scheduler or hostfile hold the ranks",
     covers=("BIND-07",),
     reads=("topology.slots",),
     fix="ask for as many tasks as ranks (Slurm: --ntasks=N with --cpus-per-task=K, not one task of "
-    "many CPUs; PBS: mpiprocs=N); --oversubscribe would put them all on one core",
+    "many CPUs; PBS: mpiprocs=N; a hostfile: slots=N); --oversubscribe would only crowd them",
 )
 def check_slots(evidence: Evidence) -> Finding:
-    """FAIL if a scheduler gave fewer slots than there are ranks: mpirun and srun would refuse.
+    """FAIL if there are fewer slots than ranks: mpirun and srun would refuse to start.
 
-    Outside of a scheduler a slot is a core, which ``binding.room`` counts.
+    Without scheduler and hostfile a slot is a core, which ``binding.room`` counts. Hosts named
+    with ``--hosts`` have the slots named there, whatever a default hostfile says.
     """
     told = evidence.facts.value("topology.slots")
     expected = f"at least {evidence.num_ranks} slots"
-    if told is None:
-        return Finding(Status.PASS, expected, "no scheduler gave slots: a core is one")
+    if told is None or (told["hostfile"] and evidence.num_hosts > 1):
+        return Finding(Status.PASS, expected, "nobody limits slots: a core is one")
     total = sum(told["nodes"])
     found = f"{' + '.join(map(str, told['nodes'][:16])) or '0'} = {total} slots"
     found = found if len(told["nodes"]) > 1 else f"{total} slots"

@@ -50,8 +50,9 @@ def probe_placement(
     """Return the facts ``topology.*`` of this host.
 
     ``host``: the topology (``env.topology.topology_to_json``). ``neighbours``: see
-    ``env.probes.neighbours``. ``slots``: how many ranks a scheduler has given room for, as
-    ``{"source", "nodes": [slots of each]}``, None outside of one. ``threads``: numbers by name of
+    ``env.probes.neighbours``. ``slots``: how many ranks a scheduler has given room for, or a
+    default hostfile, as ``{"source", "nodes": [slots of each], "hostfile": whether it was that}``;
+    None without either. ``threads``: numbers by name of
     the variable. ``bindings``: variables that bind or map ranks. ``memory_policy``: 0, or the
     name of the error that setting one gives.
 
@@ -70,7 +71,7 @@ def probe_placement(
     return {
         "topology.host": shape,
         "topology.neighbours": neighbours,
-        "topology.slots": _slots(environ),
+        "topology.slots": _slots(root, environ),
         "topology.threads": _threads(environ),
         "topology.bindings": Fact(
             {
@@ -96,20 +97,29 @@ def probe_places(
     return {"places.gpus": Fact([{"pci": gpu.pci, "node": gpu.node} for gpu in gpus], origin)}
 
 
-def _slots(environ: Mapping[str, str]) -> Fact:
-    """Return what a scheduler gave, in the way Open MPI reads it."""
+def _slots(root: Path, environ: Mapping[str, str]) -> Fact:
+    """Return what a scheduler gave, or what a default hostfile says, as Open MPI reads them."""
     readers = {
         "SLURM_TASKS_PER_NODE": _slurm_counts,
         "PBS_NODEFILE": _lines_of_file,
         "LSB_MCPU_HOSTS": lambda text: [int(n) for n in text.split()[1::2]],
+        "OMPI_MCA_orte_default_hostfile": _slots_of_hostfile,
+        "PRTE_MCA_prte_default_hostfile": _slots_of_hostfile,
     }
-    for name, read in readers.items():
-        if environ.get(name):
-            try:
-                return Fact({"source": name, "nodes": read(environ[name])}, name)
-            except (ValueError, OSError) as error:
-                text = environ[name][:_LONGEST]
-                return Fact(None, name, problem=f"not understood: {text!r}: {error}")
+    given = [(name, environ[name]) for name in readers if environ.get(name)]
+    usual = root / "etc/openmpi/openmpi-default-hostfile"
+    if not given and usual.is_file():
+        given = [("OMPI_MCA_orte_default_hostfile", str(usual))]
+    for name, text in given[:1]:
+        hostfile = readers[name] is _slots_of_hostfile
+        try:
+            nodes = readers[name](text)
+        except (ValueError, OSError) as error:
+            problem = f"not understood: {text[:_LONGEST]!r}: {error}"
+            return Fact(None, name, problem=problem)
+        source = f"{name} ({text[:_LONGEST]})" if hostfile else name
+        value = {"source": source, "nodes": nodes, "hostfile": hostfile} if nodes else None
+        return Fact(value, name)
     return Fact(None, "environment")
 
 
@@ -127,6 +137,14 @@ def _slurm_counts(text: str) -> list[int]:
 def _lines_of_file(name: str) -> list[int]:
     hosts = Path(name).read_text(encoding="utf-8", errors="replace").split()
     return [hosts.count(host) for host in dict.fromkeys(hosts)]
+
+
+def _slots_of_hostfile(name: str) -> list[int]:
+    """Return the slots of each host; none where a host's are as many as it has cores."""
+    lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()
+    hosts = [line for line in (line.partition("#")[0].strip() for line in lines) if line]
+    counts = [re.search(r"\bslots\s*=\s*(\d{1,6})\b", host) for host in hosts]
+    return [int(count[1]) for count in counts if count] if all(counts) else []
 
 
 def _threads(environ: Mapping[str, str]) -> Fact:

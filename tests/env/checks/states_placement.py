@@ -98,8 +98,9 @@ STATES = {
         evidence(lost=["topology.host"]),
     ),
     "binding.slots": (
-        [(FAIL, "1 slots for 2 ranks", evidence({"topology.slots": {"source": "SLURM_TASKS_PER_NODE", "nodes": [1]}})),
-         (FAIL, "2 + 1 = 3 slots for 8 ranks", alone(num_ranks=8, static={"topology.slots": {"source": "SLURM_TASKS_PER_NODE", "nodes": [2, 1]}}))],
+        [(FAIL, "1 slots for 2 ranks", evidence({"topology.slots": {"source": "SLURM_TASKS_PER_NODE", "nodes": [1], "hostfile": False}})),
+         (FAIL, "1 slots for 2 ranks", evidence({"topology.slots": {"source": "hosts", "nodes": [1], "hostfile": True}})),
+         (FAIL, "2 + 1 = 3 slots for 8 ranks", alone(num_ranks=8, static={"topology.slots": {"source": "SLURM_TASKS_PER_NODE", "nodes": [2, 1], "hostfile": False}}))],
         evidence(lost=["topology.slots"]),
     ),
     "binding.thread-variables": (
@@ -137,7 +138,7 @@ PASSES = {
     "binding.room": [evidence(), alone(num_ranks=8), alone(machine(allowed=range(4)), num_ranks=4), alone(num_ranks=9, plan=plan(HEALTHY, 9, use_gpus=False, share_cores=True))],
     "binding.whole-cores": [evidence(), alone(machine(threads=2)), alone(machine(threads=2, cpuset=range(4), allowed=range(4)))],
     "binding.mask": [evidence(), evidence(topology=MASKED, plan=plan(MASKED)), alone(machine(cpuset=range(2), allowed=range(2)))],
-    "binding.slots": [evidence(), evidence({"topology.slots": {"source": "PBS_NODEFILE", "nodes": [2]}})],
+    "binding.slots": [evidence(), evidence({"topology.slots": {"source": "PBS_NODEFILE", "nodes": [2], "hostfile": True}})],
     "binding.thread-variables": [evidence(), evidence({"topology.threads": {"OMP_NUM_THREADS": 4}})],
     "binding.neighbours": [evidence(), alone(machine(allowed=(4, 5)), {"topology.neighbours": [OTHER]})],
     "binding.gpu-node": [evidence(), evidence(topology=machine(gpus=()))],

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from env.binding import HostShare, plan_job
@@ -126,13 +126,46 @@ def test_slurm_gave_fewer_tasks_than_ranks(tmp_path, verdict, text, ranks, found
         ({"SLURM_TASKS_PER_NODE": "4"}, [4]),
         ({"LSB_MCPU_HOSTS": "a 2 b 4"}, [2, 4]),
         ({"PBS_NODEFILE": "{file}"}, [2, 1]),
+        ({"OMPI_MCA_orte_default_hostfile": "{hosts}"}, [4, 2]),
+        ({"PRTE_MCA_prte_default_hostfile": "{file}"}, None),  # as many as there are cores
     ],
 )
 def test_what_each_scheduler_gave(tmp_path, environ, nodes):
     (tmp_path / "nodes").write_text("a\nb\na\n")
-    environ = {key: value.format(file=tmp_path / "nodes") for key, value in environ.items()}
+    (tmp_path / "hosts").write_text("# ours\na slots=4\nb  slots = 2 max_slots=3  # old\n\n")
+    files = {"file": tmp_path / "nodes", "hosts": tmp_path / "hosts"}
+    environ = {key: value.format(**files) for key, value in environ.items()}
     told = machine(tmp_path, "plain", environ=environ)["topology.slots"].value
     assert (told and told["nodes"]) == nodes
+
+
+@pytest.mark.mpi
+def test_open_mpi_itself_counts_so(tmp_path, verdict, real_environ):
+    host = os.uname().nodename
+    (tmp_path / "hosts").write_text("localhost slots=1\n")
+    file = str(tmp_path / "hosts")
+    allocation = {"SLURM_JOBID": "1", "SLURM_JOB_ID": "1", "SLURM_NODELIST": host,
+                  "SLURM_JOB_NODELIST": host, "SLURM_TASKS_PER_NODE": "1"}  # fmt: skip
+    names = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+    hostfile = dict.fromkeys(names, file)
+    for environ in (allocation, hostfile):
+        done = subprocess.run(["mpirun", "-np", "2", "true"], env={**real_environ, **environ},
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode != 0
+        assert "not enough slots" in done.stderr
+        facts = probe_placement(environ=environ)
+        assert verdict("binding.slots", facts, num_ranks=2).status is Status.FAIL
+
+
+def test_the_distributions_empty_hostfile_limits_nothing(tmp_path, verdict):
+    (tmp_path / "etc/openmpi").mkdir(parents=True)
+    usual = tmp_path / "etc/openmpi/openmpi-default-hostfile"
+    usual.write_text("# This is the default hostfile\n")
+    assert verdict("binding.slots", machine(tmp_path, "plain"), num_ranks=2).status == "PASS"
+    usual.write_text("localhost slots=1\n")
+    result = verdict("binding.slots", machine(tmp_path, "plain"), num_ranks=2)
+    assert result.status == "FAIL"
+    assert str(usual) in result.where
 
 
 @pytest.mark.parametrize("text", ["2(x", "two", "2(x9999999)", "1,,2"])
@@ -344,9 +377,13 @@ def test_any_text_in_a_variable_is_a_fact_or_a_problem(text):
 def _variables_only(environ):
     from env.probes import placement
 
-    return {"slots": placement._slots(environ), "threads": placement._threads(environ)}
+    return {
+        "slots": placement._slots(Path("/nowhere"), environ),
+        "threads": placement._threads(environ),
+    }
 
 
+@settings(max_examples=20)
 @given(st.text(max_size=60))
 def test_a_kernel_that_writes_nonsense_is_a_problem_and_no_crash(tmp_path_factory, text):
     root = tmp_path_factory.mktemp("root")
