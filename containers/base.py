@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from containers.process import Step
 from env.errors import UserError, unknown_name
@@ -63,7 +63,7 @@ class LocalBase:
 
         Args:
             work: a scratch folder on the cache's file system.
-            packages: the folder of packages to make it from.
+            packages: a folder with its packages, and no others, and their index.
             unpack: whether the folder is wanted too.
         """
         steps = []
@@ -74,10 +74,11 @@ class LocalBase:
                 "env", f"SOURCE_DATE_EPOCH={self.epoch}", "mmdebstrap", "--variant=minbase",
                 # No device files: making them takes rights, and the engines bring their own.
                 "--skip=output/dev",
+                *(f"--setup-hook={hook}" for hook in _SETUP),
                 f"--customize-hook={_FORGET}",
-                self.codename, str(made),
-                f"deb [trusted=yes] copy:{quote(str(packages))}/debs ./",
+                self.codename, str(made), "",
             )  # fmt: skip
+            command = tuple(word.replace(_PACKAGES, shlex.quote(str(packages))) for word in command)
             steps.append(Step(f"make a {self.codename} base", command, product=(made, tar)))
         if unpack and not self.folder.exists():
             made = work / "base"
@@ -88,9 +89,18 @@ class LocalBase:
         return steps
 
 
-# The folder it was made from is no source that an image could use, and what differs each
-# time goes (mmdebstrap itself sees to the rest).
+_PACKAGES = "PACKAGES"
+# The packages are taken in first: where mmdebstrap works as a user of its own making, it may
+# not look into this user's folders.
+_SETUP = (
+    'mkdir "$1/packages"',
+    f"sync-in {_PACKAGES} /packages",
+    'echo "deb [trusted=yes] copy:$1/packages ./" > "$1/etc/apt/sources.list"',
+)
+# They are no source that an image could use; and what differs each time goes (mmdebstrap
+# itself sees to the rest).
 _FORGET = (
+    'rm -r "$1/packages"; '
     "echo '# This image holds the packages of its lock and asks no archive.' "
     '> "$1/etc/apt/sources.list"; '
     'rm -f "$1"/var/log/*.log "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old'
@@ -100,7 +110,7 @@ _FORGET = (
 def make_key(lock: Lock) -> str:
     """Return the hash of the packages that a base made from a lock holds."""
     hashes = "".join(sorted(package.sha256 for package in lock.system_group("base")))
-    return hashlib.sha256(f"{_FORGET}{hashes}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{_SETUP}{_FORGET}{hashes}".encode()).hexdigest()[:16]
 
 
 def choose_base(choice: str, *, lock: Lock, cache: Path) -> LocalBase | None:

@@ -12,6 +12,7 @@ import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from containers.base import LocalBase, choose_base
@@ -95,6 +96,11 @@ class Blueprint:
         return self.context / "packages"
 
     @property
+    def base_packages(self) -> Path:
+        """The folder of packages that a local base is made from."""
+        return self.work / "base-packages"
+
+    @cached_property
     def epoch(self) -> int:
         """The time that what is made is dated by, in seconds since 1970."""
         return find_epoch(self.root, otherwise=self.lock.epoch)
@@ -106,7 +112,7 @@ class Blueprint:
             return ""
         return BASE_LINK if self.format == "singularity" else self.base.tar.name
 
-    @property
+    @cached_property
     def labels(self) -> dict[str, str]:
         """The labels that only this build knows: where from, when, and on what."""
         base = f"mmdebstrap:{self.base.codename}" if self.base else self.lock.base["image"]
@@ -116,7 +122,7 @@ class Blueprint:
             labels["chexnet.drift"] = "; ".join(self.drift)
         return labels
 
-    @property
+    @cached_property
     def stage(self) -> Path:
         """The cached first stage (Singularity), named by the hash of its inputs."""
         return cache_folder() / "stages" / f"{self.stack.name}-{self._stage_key()}"
@@ -200,7 +206,7 @@ def list_steps(plan: Blueprint) -> list[Step]:
     steps = []
     if plan.base:
         singularity = plan.format == "singularity"
-        steps += plan.base.steps(work=plan.work, packages=plan.packages, unpack=singularity)
+        steps += plan.base.steps(work=plan.work, packages=plan.base_packages, unpack=singularity)
     definition = plan.work / FILE_NAMES[plan.format]
     if plan.format == "singularity" and not plan.stage.exists():
         made = plan.work / "stage"

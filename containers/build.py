@@ -33,7 +33,7 @@ from containers.blueprint import (
 from containers.compatibility import require_compatible
 from containers.context import lend_host_ca, stage_project
 from containers.drift import follow_archive
-from containers.packages import check_packages, fetch_packages, stage_packages
+from containers.packages import check_packages, fetch_packages, stage_base, stage_packages
 from containers.process import run_step, stoppable
 from env.atomic import write_text
 from env.errors import UserError
@@ -179,6 +179,8 @@ def _run(plan: Blueprint) -> dict[str, float]:
         write_text(plan.context / lock_source(plan.lock), render_lock(plan.lock))
     if plan.packages != plan.saved:
         stage_packages(plan.lock, files=files, folder=plan.packages)
+    if plan.base:
+        stage_base(plan.lock, files=files, folder=plan.base_packages)
     # A run's record names the program's revision; in an image there is no repository to ask.
     revision = plan.labels["org.opencontainers.image.revision"]
     (plan.context / "chexnet" / "REVISION").write_text(revision + "\n", encoding="utf-8")
@@ -220,7 +222,7 @@ def _forget_unused(folder: Path, *, used: Iterable[Path]) -> None:
         os.utime(path)
     for path in folder.glob("*/*"):
         if time.time() - path.stat().st_mtime > UNUSED_S:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _prune(folder: Path, *, keep: int) -> None:

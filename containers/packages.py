@@ -13,14 +13,17 @@ to install from it alone. Builds always install from one: kept by us, or saved b
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import html
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urljoin
@@ -33,7 +36,7 @@ from containers.download import AT_ONCE, Remote, fetch_all, open_url, sha256_of
 from containers.drift import refuse_drift
 from env.atomic import write_text
 from env.errors import EXIT_FAILED, UserError
-from env.lock import Lock
+from env.lock import Lock, SystemPackage
 from env.stack import Stack
 from recipes.layout import PACKAGES
 
@@ -104,6 +107,27 @@ def fetch_packages(lock: Lock, *, stack: Stack, folder: Path) -> list[Path]:
             something cannot be reached or is another file than locked, or the disk is too
             small (exit code 1); what has come is kept.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone_in(folder):
+        return _fetch_missing(lock, stack=stack, folder=folder)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder for oneself: two fetches would write into each other's files."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another fetch is at work in {folder}; waiting for it", file=sys.stderr)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fetch_missing(lock: Lock, *, stack: Stack, folder: Path) -> list[Path]:
     wanted, ca = list_wanted(lock), find_host_ca()
     there = _find_all(wanted, folder=folder)
     missing = [item for item, path in zip(wanted, there, strict=True) if path is None]
@@ -168,7 +192,10 @@ def check_packages(lock: Lock, *, folder: Path) -> list[Path]:
         if path is None
     ]
     index = folder / "debs" / "Packages"
-    if not bad and not (index.is_file() and index.read_text() == _index(lock, folder=folder)):
+    if not bad and not (
+        index.is_file()
+        and index.read_text() == render_index(lock.system_packages, folder=index.parent)
+    ):
         bad = ["debs/Packages: not the index of these files"]
     if bad:
         raise UserError(f"every file of the lock of {lock.stack} in {folder}",
@@ -185,11 +212,26 @@ def stage_packages(lock: Lock, *, files: Iterable[Path], folder: Path) -> None:
     write_indexes(lock, folder=folder)
 
 
+def stage_base(lock: Lock, *, files: Iterable[Path], folder: Path) -> None:
+    """Put the base's packages into a new folder, with their index beside them."""
+    names = {package.file_name for package in lock.system_group("base")}
+    folder.mkdir(parents=True)
+    for path in files:
+        if path.name in names:
+            link_or_copy(path, folder / path.name)
+    _write_index(lock, lock.system_group("base"), folder=folder)
+
+
 def write_indexes(lock: Lock, *, folder: Path) -> None:
-    """Write what apt reads: the index, its release file, and a list of sources that names it."""
-    if not lock.system_packages:
-        return
-    index = _index(lock, folder=folder)
+    """Write what apt reads: an index of the packages and a list of sources that names it."""
+    if lock.system_packages:
+        _write_index(lock, lock.system_packages, folder=folder / "debs")
+        # Trusted: every file in it was held to the lock's hash.
+        write_text(folder / _LIST, f"deb [trusted=yes] file:{PACKAGES}/debs ./\n")
+
+
+def _write_index(lock: Lock, packages: Iterable[SystemPackage], *, folder: Path) -> None:
+    index = render_index(packages, folder=folder)
     digest, size = hashlib.sha256(index.encode()).hexdigest(), len(index.encode())
     codename = lock.base["codename"]
     # mmdebstrap looks for its packages in a release of this name.
@@ -197,10 +239,8 @@ def write_indexes(lock: Lock, *, folder: Path) -> None:
         f"Origin: chexnet\nSuite: {codename}\nCodename: {codename}\nArchitectures: amd64 all\n"
         f"SHA256:\n {digest} {size} Packages\n"
     )
-    write_text(folder / "debs" / "Packages", index)
-    write_text(folder / "debs" / "Release", release)
-    # Trusted: every file in it was held to the lock's hash.
-    write_text(folder / _LIST, f"deb [trusted=yes] file:{PACKAGES}/debs ./\n")
+    write_text(folder / "Packages", index)
+    write_text(folder / "Release", release)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -209,10 +249,6 @@ def link_or_copy(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _index(lock: Lock, *, folder: Path) -> str:
-    return render_index(lock.system_packages, folder=folder / "debs")
 
 
 def _refuse_gap(lock: Lock) -> None:

@@ -48,7 +48,8 @@ sleep 60 & echo $! > "$STUB_PID"; wait
 """
 MMDEBSTRAP = """#!/bin/sh
 while [ $# -gt 2 ]; do shift; done
-mkdir -p base.$$/etc && tar -C base.$$ -cf "$1" . && rm -r base.$$
+mkdir -p base.$$/etc && ls "$(dirname "$1")/base-packages" > base.$$/etc/made-of
+tar -C base.$$ -cf "$1" . && rm -r base.$$
 """
 
 
@@ -299,6 +300,12 @@ def test_docker_gets_the_base_in_its_context_and_the_ca_as_a_secret(
     assert "\n3\n" in log
 
 
+def test_the_base_is_given_its_own_packages_alone(place):
+    make(place)
+    (made_of,) = cache().glob("bases/*/etc/made-of")
+    assert made_of.read_text().split() == ["Packages", "Release", "base-x_1.0_all.deb"]
+
+
 def change_lock(monkeypatch, tmp_path, lock):
     path = tmp_path / "changed.lock.json"
     path.write_text(render_lock(lock))
@@ -351,7 +358,6 @@ def test_a_saved_folder_is_built_from_and_nothing_is_asked(place, shops, saved):
     shops.asked.clear()
     log = Path(make(place, packages=saved).log).read_text()
     assert f"--bind {saved}:/mnt/packages:ro" in log
-    assert f"copy:{saved}/debs" in log
     assert shops.asked == []
 
 

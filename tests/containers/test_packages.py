@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -77,6 +78,14 @@ def test_what_is_there_is_not_fetched_again(saved, shops):
     shops.asked.clear()
     save_packages(CPU, folder=saved)
     assert shops.asked == []
+
+
+def test_two_fetches_into_one_folder_do_not_meet(shops, tmp_path):
+    folder = tmp_path / "shared"
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: save_packages(CPU, folder=folder), range(2)))
+    asked = [path for path, _ in shops.asked]
+    assert len(asked) == len(set(asked))
 
 
 def test_a_file_of_another_content_is_fetched_anew(saved):
