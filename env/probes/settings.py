@@ -171,6 +171,9 @@ def probe_settings(
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError, RecursionError) as error:
+            # In a home of somebody else's nobody knows what there is, and no tool reads it.
+            if isinstance(error, PermissionError) and not os.access(path.parent, os.X_OK):
+                continue
             unread.append({"path": str(path), "problem": _reason(error)})
             continue
         assigned += [_assignment(file.prefix + name, value, str(path)) for name, value in pairs]

@@ -131,6 +131,21 @@ def test_files_that_cannot_be_read_are_told_and_hide_nothing(home, tmp_path, ver
     assert (result.status, bool(result.fix)) == (Status.WARN, True)
 
 
+def test_a_home_of_somebody_else_raises_no_alarm(tmp_path, run_env, ordinary):
+    home = tmp_path / "home"
+    (home / ".openmpi").mkdir(parents=True)
+    (home / ".nccl.conf").write_text("NCCL_P2P_DISABLE=1\n")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    home.chmod(0)
+    done = run_env("--only", "settings.files,settings.harmful", prefix=ordinary, HOME=str(home))
+    assert "WARN" not in done.stdout, done.stdout
+    home.chmod(0o755)
+    (home / ".nccl.conf").chmod(0)
+    done = run_env("--only", "settings.files", prefix=ordinary, HOME=str(home))
+    assert f"{home}/.nccl.conf: Permission denied" in " ".join(done.stdout.split())
+
+
 def test_without_a_home_no_home_is_looked_at(tmp_path):
     facts = Facts(probe_settings(tmp_path, environ={}))
     assert (facts.value("settings.assigned"), facts.value("settings.unread")) == ([], [])
