@@ -130,6 +130,12 @@ def test_it_follows_the_readers_theme():
     assert "prefers-color-scheme: dark" in root.find(f"{SVG}style").text
 
 
+def test_the_picture_of_the_documentation_is_the_one_that_is_drawn():
+    plan, topology, _ = picture("dgx-a100", 8)
+    committed = Path(__file__).parents[2] / "docs" / "binding-dgx-a100.svg"
+    assert committed.read_text() == render_picture(plan, topology)
+
+
 def test_names_from_outside_are_text_in_the_picture():
     gpu = Gpu("0<script>", 0, model='"&<x>')
     topology = HostTopology('h"<b>', (Core((0,), 0, 0), Core((1,), 1, 1)), (0, 1), (0, 1), (gpu,))

@@ -294,6 +294,20 @@ def test_the_launchers_order_is_open_mpis(tmp_path, name, ranks):
     assert bound == [rank.slots for rank in plan.ranks]
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize(("name", "far"), [("c4140", [1, 2]), ("dgx1", [1, 3, 4, 6])])
+def test_mapping_by_socket_leaves_half_of_the_ranks_far_from_their_gpus(tmp_path, name, far):
+    # Open MPI gives the sockets in turn; the GPUs of a socket follow each other.
+    topology, xml = machine(name), RENDER["xml_of"](RENDER["MACHINES"][name])
+    ranks = len(topology.gpus)
+    options = ["--map-by", "socket", "--bind-to", "socket"]
+    bound = bound_by_open_mpi(tmp_path, xml, *options, ranks=ranks)
+    nodes = [{topology.cores[slot].node for slot in slots} for slots in bound]
+    assert [n for n in range(ranks) if nodes[n] != {topology.gpus[n].node}] == far
+    plan = planned(name, ranks)
+    assert [rank.memory_node for rank in plan.ranks] == [gpu.node for gpu in topology.gpus]
+
+
 # --- the file ----------------------------------------------------------------------------
 
 
