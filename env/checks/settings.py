@@ -7,6 +7,7 @@ that a setting names to ``env.checks.network``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
@@ -19,6 +20,8 @@ from env.settings import Table, load_table, nearest_name
 
 _MCA = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 _FROM_ENVIRONMENT = "environment"
+# Components that answer to another name as well, by the name that they are listed under.
+_ALIASES = {"sm": "vader", "vader": "sm"}
 
 
 @check(
@@ -91,6 +94,32 @@ def check_names(evidence: Evidence) -> Iterator[Finding]:
             fix = f"write {near} for {name}" if near else ""
             yield Finding(Status.WARN, "names that their tools know", text,
                           where=setting["origin"], fix=fix)  # fmt: skip
+
+
+@check(
+    "settings.components",
+    title="each component of Open MPI that a setting asks for is built in",
+    covers=("MPI-07",),
+    reads=("settings.assigned", "settings.launch", "mpi.components"),
+    fix="name a component that this Open MPI has (ompi_info lists them), or take the setting out",
+    required=False,
+)
+def check_components(evidence: Evidence) -> Iterator[Finding]:
+    """FAIL if a setting asks for a component that this Open MPI has not: MPI_Init refuses it."""
+    for setting in _of_the_user(evidence):
+        framework, value = setting["name"].removeprefix("OMPI_MCA_"), setting["value"].strip()
+        if framework == setting["name"] or not re.fullmatch(r"[a-z]+", framework):
+            continue  # not the choice of a framework's components
+        components = evidence.facts.value("mpi.components")
+        if framework not in components or value.startswith("^"):
+            continue
+        listed = components[framework]
+        there = {*listed, *(_ALIASES[name] for name in listed if name in _ALIASES)}
+        missing = [w.strip() for w in value.split(",") if w.strip() and w.strip() not in there]
+        if missing:
+            found = f"{_shown(setting)}: no {', no '.join(missing)} among them"
+            yield Finding(Status.FAIL, f"{framework}: some of {', '.join(sorted(there))}", found,
+                          where=setting["origin"])  # fmt: skip
 
 
 @check(

@@ -210,6 +210,11 @@ STATES = {
          (WARN, "meant: CUDA_VISIBLE_DEVICES", evidence(settings(CUDA_VISIBLE_DEVICE="0")))],
         evidence(lost=["settings.assigned"]),
     ),
+    "settings.components": (
+        [(FAIL, "OMPI_MCA_btl=self,smcuda: no smcuda", evidence(settings(OMPI_MCA_btl="self,smcuda"))),
+         (FAIL, "no ucx", evidence(settings("/etc/openmpi/openmpi-mca-params.conf", OMPI_MCA_pml="ucx")))],
+        evidence(lost=["mpi.components"]),
+    ),
     "settings.files": (
         [(WARN, "sets btl_tcp_if_include=eth0", evidence(settings("/home/u/.openmpi/mca-params.conf", OMPI_MCA_btl_tcp_if_include="eth0"))),
          (WARN, "Permission denied", evidence({"settings.unread": [{"path": "/home/u/.nccl.conf", "problem": "Permission denied"}]}))],
@@ -411,6 +416,8 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    # What is excluded need not be there; vader and sm are one.
+    "settings.components": [evidence(settings(OMPI_MCA_btl="^smcuda", OMPI_MCA_pml="ob1")), evidence(settings(OMPI_MCA_btl="self,sm,tcp", OMPI_MCA_coll="x"))],
     "libraries.cuda": [gpu()],
     "horovod.wrapper": [evidence(), evidence({"python.wrappers": ["t.py:3"]} | installed(keras="2.15.0", horovod="0.28.1"))],
     "recipe.repeats": [evidence(), evidence({"recipe.text": "nonsense"})],

@@ -93,6 +93,14 @@ def test_components_that_cannot_be_loaded(tools, verdict, name, status):
     assert len(facts.value("mpi.complaints")) == bool(name)
 
 
+def test_a_component_that_was_not_built(tools, verdict):
+    result = verdict("settings.components", tools(OMPI_MCA_btl="self,tcp"))
+    assert (result.status, result.found) == (
+        Status.FAIL, "OMPI_MCA_btl=self,tcp: no self among them",
+    )  # fmt: skip
+    assert verdict("settings.components", tools(OMPI_MCA_btl="tcp")).status is Status.PASS
+
+
 def test_mpi_and_ucx_without_threads(tools, verdict):
     without = INFO.replace("MULTIPLE: yes", "MULTIPLE: no")
     assert verdict("mpi.threads", tools(info=without)).status is Status.WARN

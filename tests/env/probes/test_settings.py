@@ -215,6 +215,35 @@ def test_a_switch_left_in_a_file(home, verdict, tmp_path):
     assert result.fix == f"take the line NCCL_P2P_DISABLE=1 out of {result.where}"
 
 
+SITES = {
+    "an InfiniBand cluster": {
+        "OMPI_MCA_pml": "ucx", "OMPI_MCA_btl": "^openib", "UCX_TLS": "rc,sm,self,cuda_copy",
+        "OMP_NUM_THREADS": "8", "OMP_PROC_BIND": "close", "OMP_PLACES": "cores",
+        "NCCL_SOCKET_IFNAME": "ib0", "NCCL_IB_HCA": "mlx5", "PYTHONNOUSERSITE": "1"},
+    "a cloud with a fabric of its own": {
+        "FI_PROVIDER": "efa", "NCCL_TOPO_FILE": "/opt/topo.xml", "NCCL_DEBUG": "WARN",
+        "NCCL_NET_PLUGIN": "ofi", "NCCL_OFI_TUNER": "1", "NCCL_IB_PCI_RELAXED_ORDERING": "1"},
+    "an image of NVIDIA's": {
+        "NCCL_VERSION": "2.21.5", "NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VERSION": "12.4.1",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "CUDA_MODULE_LOADING": "LAZY",
+        "NVIDIA_REQUIRE_CUDA": "cuda>=12.4", "TF_ENABLE_ONEDNN_OPTS": "1",
+        "HOROVOD_WITH_MPI": "1", "HOROVOD_GPU_OPERATIONS": "NCCL", "PYTHONIOENCODING": "utf-8"},
+    "a job of Slurm's": {
+        "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8", "SLURM_NTASKS": "4",
+        "SLURM_SUBMIT_DIR": "/home/u", "SLURM_MPI_TYPE": "pmix_v4", "SLURM_NNODES": "1",
+        "SLURM_CPU_BIND": "quiet,mask_cpu:0xFF", "SLURM_DISTRIBUTION": "cyclic,pack",
+        "MALLOC_ARENA_MAX": "4", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_settings_of_well_run_sites_raise_no_alarm(home, verdict, site):
+    facts = home(**SITES[site])
+    for name in ("settings.harmful", "settings.values", "settings.names", "settings.files"):
+        result = verdict(name, facts)
+        assert result.status in (Status.PASS, Status.INFO), result
+
+
 def test_the_variable_comes_before_the_file(home, verdict):
     file = {"home/u/.nccl.conf": "NCCL_P2P_DISABLE=1\n"}
     assert verdict("settings.harmful", home(file, NCCL_P2P_DISABLE="0")).status is Status.PASS
