@@ -19,8 +19,11 @@ from containers.runtime import exec_command
 from containers.sign import Signature
 from containers.verify import print_sbom, render_json, render_text, verify_image
 from env.errors import UserError
-from env.lock import load_lock, lock_path
+from env.facts import Fact, render_facts
+from env.lock import load_lock, lock_path, render_lock
+from env.probes.inventory import MARK
 from env.result import Status
+from env.stack import PROJECT as PROJECT_HERE
 from recipes.layout import LOCK, PROJECT, SBOM, VENV
 
 pytestmark = pytest.mark.container
@@ -173,6 +176,47 @@ def test_a_lock_to_hold_it_against_that_is_none_is_refused_before_the_long_look(
     with pytest.raises(UserError, match="a lock file"):
         verify_image(str(small(tmp_path)), lock=tmp_path / "none.json")
     assert "looking into" not in capsys.readouterr().err
+
+
+DOCKER = """#!/bin/sh
+case $1 in
+    info) ;;
+    image) echo "$*" >> "$STUB/asked"; cat "$STUB/labels" ;;
+    run) echo "$*" >> "$STUB/asked"; echo noise; cat "$STUB/told" ;;
+esac
+"""
+
+
+def test_an_image_of_a_store_is_asked_through_its_engine(tmp_path, monkeypatch):
+    lock = load_lock(lock_path("cpu"))
+    facts = render_facts({"inventory.lock": Fact(render_lock(lock), "inside")})
+    (tmp_path / "told").write_text(MARK + json.dumps(json.loads(facts)) + "\n")
+    (tmp_path / "labels").write_text(json.dumps({"chexnet.stack": "cpu"}) + "\n")
+    (tmp_path / "docker").write_text(DOCKER)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("STUB", str(tmp_path))
+    done = verify_image("chexnet:cpu")
+    parts = by_part(done)
+    assert done.kind == "stored"
+    assert parts["lock"].status is Status.PASS
+    told = [one.expected for one in parts["labels"].differences]
+    assert f"chexnet.lock.sha256={lock.sha256}" in told
+    assert "chexnet.stack=cpu" not in told
+    # What nobody told is no pass.
+    assert parts["system"].status is parts["loaded"].status is Status.UNKNOWN
+    entered, labels = (tmp_path / "asked").read_text().splitlines()
+    assert f"--volume {PROJECT_HERE}:/mnt" in entered
+    assert f"chexnet:cpu {VENV}/bin/python -P /mnt/env/probes/inventory.py" in entered
+    assert labels == "image inspect --format {{json .Config.Labels}} chexnet:cpu"
+
+
+def test_an_image_that_tells_nothing_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(UserError, match="told nothing"):
+        verify_image("chexnet:cpu")
 
 
 @pytest.mark.slow
