@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from env.cpulist import parse_cpu_list
 from env.topology import Core, Gpu, HostTopology, launcher_order
+from env.visible import resolve_visible
 
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"  # PCI class of display controllers, 3D ones without a plug included
@@ -123,23 +125,15 @@ def _gpus(root: Path) -> list[Gpu]:
 def _chosen(gpus: list[Gpu], visible: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, in its order.
 
-    As CUDA reads it: numbers, names or the beginnings of names; the first entry that fits
-    nothing ends the list. A slice of a GPU (MIG) has a name and no address.
+    A slice of a GPU (MIG) has a name that the kernel does not know; a process has one at most.
+    It is where its GPU is, if the name tells that (drivers before 470 had it so).
     """
-    if visible is None:
-        return tuple(gpus)
-    chosen: list[Gpu] = []
-    for entry in map(str.strip, visible.split(",")):
-        if entry.startswith("MIG-"):
-            fits = [Gpu(entry, uuid=entry)]
-        elif entry.isdigit():
-            fits = gpus[int(entry) : int(entry) + 1]
-        else:
-            fits = [gpu for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
-        if len(fits) != 1 or fits[0] in chosen:
-            break
-        chosen += fits
-    return tuple(chosen)
+    name = (visible or "").split(",")[0].strip()
+    if name.startswith("MIG-"):
+        whole = next((gpu for gpu in gpus if gpu.uuid and gpu.uuid in name), Gpu(name))
+        return (replace(whole, uuid=name),)
+    devices = [{"index": n, "uuid": gpu.uuid or gpu.pci} for n, gpu in enumerate(gpus)]
+    return tuple(gpus[n] for n in resolve_visible(visible, devices).indices)
 
 
 def _field(path: Path, name: str) -> str:

@@ -109,7 +109,7 @@ def test_minus_one_is_no_node(tmp_path):
         ("GPU-00000003", ["c1"]),
         ("GPU-0000000", []),  # fits four
         ("1,7,0", ["41"]),  # CUDA stops at the first that is not there
-        ("1,1", ["41"]),
+        ("1,1", []),  # ... and takes none where one is named twice
         ("NoDevFiles", []),
         ("-1", []),
     ],
@@ -123,8 +123,15 @@ def test_a_job_gets_the_gpus_its_environment_names(tmp_path, visible, buses):
 
 def test_a_slice_of_a_gpu_has_a_name_and_no_place(tmp_path):
     write_kernel(MACHINES["virtual"], tmp_path)
-    (gpu,) = probe_topology(tmp_path, environ={"CUDA_VISIBLE_DEVICES": "MIG-a1"}).gpus
+    (gpu,) = probe_topology(tmp_path, environ={"CUDA_VISIBLE_DEVICES": "MIG-a1,MIG-a2"}).gpus
     assert (gpu.uuid, gpu.node) == ("MIG-a1", None)
+
+
+def test_the_older_name_of_a_slice_tells_its_gpu(tmp_path):
+    write_kernel(MACHINES["dgx1"], tmp_path)
+    name = "MIG-GPU-00000005-aaaa/7/0"
+    (gpu,) = probe_topology(tmp_path, environ={"CUDA_VISIBLE_DEVICES": name}).gpus
+    assert (gpu.uuid, gpu.pci, gpu.node) == (name, "0000:86:00.0", 1)
 
 
 @pytest.mark.parametrize(
