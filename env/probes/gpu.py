@@ -18,10 +18,11 @@ from typing import Any
 
 from env.facts import Fact
 from env.probes.child import Outcome, run_child
+from env.probes.launch import probe_launch
 from env.probes.loader import find_libraries
 from env.probes.processes import probe_processes
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 25.0
 # A call that hangs longer ends the child, which is then asked again without it.
 CALL_LIMIT_S = 5.0
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -52,7 +53,8 @@ def probe_gpu(
     A device has ``index, uuid, name, pci, numa_node, compute_capability ("9.0"), memory {total,
     used, reserved: bytes}, processes [{pid, memory}], mig_devices [{uuid, instance}]`` and what
     else ``env/probes/nvml.py`` asks; what it does not support is missing, ``problems`` holds
-    what it refused, ``error`` says that it is lost or not ours.
+    what it refused, ``error`` says that it is lost or not ours. A rank that is not its host's
+    first asks only which GPUs there are.
 
     ``gpu.cuda`` is ``{state, code, devices}``: cuInit's code, and the UUIDs (32 hex digits) in
     CUDA's own order. ``gpu.visible`` is the raw CUDA_VISIBLE_DEVICES, ``gpu.variables`` those
@@ -68,6 +70,8 @@ def probe_gpu(
         python: the interpreter to ask with.
     """
     argv = [python, "-P", str(ASK), "--limit", str(call_limit_s)]
+    if probe_launch(environ=environ)["launch.local_rank"].value:
+        argv.append("--brief")
     if _anything(root, environ):
         told, outcome = _ask(argv, environ, timeout_s=timeout_s)
         nvml, cuda = (_answer(told, name, outcome) for name in ("nvml", "cuda"))
@@ -117,20 +121,29 @@ def _ask(
     return told, outcome
 
 
+# What a child tells once, and of what kind it is.
+_TOLD = {"driver": str, "cuda_version": int | None, "peers": dict, "nvml": dict, "cuda": dict}
+
+
 def _read(lines: Iterable[str]) -> tuple[dict[str, Any], str | None]:
-    """Return all that a child told, and what it asked for last."""
+    """Return all that a child told, and what it asked for last.
+
+    Whatever else a driver's library prints is passed over.
+    """
     told: dict[str, Any] = {"devices": []}
     asked = None
     for line in lines:
         try:
-            (name, value), *_ = json.loads(line).items()
+            ((name, value),) = json.loads(line).items()
         except (ValueError, AttributeError):
-            continue  # a driver library may print what it likes
+            continue
         if name == "ask":
             asked = str(value)
-        elif name == "device":
+        elif name == "device" and isinstance(value, dict) and isinstance(value.get("index"), int):
             told["devices"].append(value)
-        else:
+        elif name in ("nvml", "cuda") and not (isinstance(value, dict) and "state" in value):
+            continue
+        elif name in _TOLD and isinstance(value, _TOLD[name]):
             told[name] = value
     return told, asked
 

@@ -22,11 +22,22 @@ from typing import Any
 # A call that hangs is ended by SIGALRM, and this process with it.
 CALL_LIMIT_S = 5.0
 # The first call of a driver without persistence wakes every GPU of the node.
-START_LIMIT_S = 20.0
+START_LIMIT_S = 15.0
 # Not supported by this GPU, unknown to this driver, or no such link, slice or matrix.
 _NOT_HERE = {2, 3, 6, 13, 25}
 _BROKEN = {15, 16}
 _MAX_LINKS = 18
+# What tells which GPUs a rank is shown; its host's first rank asks for the rest.
+_BRIEF = (
+    "uuid",
+    "name",
+    "pci",
+    "minor",
+    "compute_capability",
+    "mig_mode",
+    "mig_devices",
+    "nvlinks",
+)
 
 Binding = Any  # the module pynvml, which has no types
 Handle = Any
@@ -145,10 +156,19 @@ def _fabric(ml: Binding, gpu: Handle) -> dict[str, int]:
 class Questions:
     """Asks one thing at a time, and says so beforehand on standard output."""
 
-    def __init__(self, without: frozenset[str], limit_s: float = CALL_LIMIT_S) -> None:
-        """Leave out what is named, which killed the process that asked before."""
+    def __init__(
+        self, without: frozenset[str], *, limit_s: float = CALL_LIMIT_S, brief: bool = False
+    ) -> None:
+        """Leave out what is named, which killed the process that asked before.
+
+        Args:
+            without: what not to ask.
+            limit_s: seconds that one answer may take.
+            brief: ask only which GPUs there are.
+        """
         self._without = without
         self._limit_s = limit_s
+        self.brief = brief
 
     def ask(
         self, what: str, question: Callable[[], object], limit_s: float | None = None
@@ -195,6 +215,8 @@ def _fill(device: dict[str, Any], ml: Binding, gpu: Handle, questions: Questions
     """Add the answers of a GPU; raises where it says that it is lost."""
     problems: dict[str, Any] = {}
     for name, question in _values(ml).items():
+        if questions.brief and name not in _BRIEF:
+            continue
         what = f"{device['index']} {name}"
         try:
             value = questions.ask(what, lambda question=question: question(gpu))
@@ -261,7 +283,7 @@ def observe_nvml(questions: Questions) -> dict[str, Any]:
             device, gpu = observe_device(ml, index, questions)
             gpus.append(gpu)
             tell({"device": device})
-        if count > 1:
+        if count > 1 and not questions.brief:
             tell({"peers": observe_peers(ml, gpus, questions)})
         return {"state": "ok"}
     except ml.NVMLError as error:
@@ -337,9 +359,11 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--without", action="append", default=[])
     parser.add_argument("--limit", type=float, default=CALL_LIMIT_S)
+    parser.add_argument("--brief", action="store_true", help="only which GPUs there are")
     parser.add_argument("--holder", type=int, help="tell only which GPUs this process has")
     options = parser.parse_args(argv)
-    questions = Questions(frozenset(options.without), options.limit)
+    without = frozenset(options.without)
+    questions = Questions(without, limit_s=options.limit, brief=options.brief)
     if options.holder:
         tell(observe_holder(options.holder, questions))
         return

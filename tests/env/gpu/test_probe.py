@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from env.facts import Fact, Facts
 from env.probes.gpu import ASK, kernel_pci, probe_gpu
@@ -302,3 +304,47 @@ def test_a_rank_that_took_two_gpus_is_told_after_it_computed(driver, verdict):
     result = verdict("gpu.contexts", ranks={0: rank(41), 1: rank(42)}, stack_device="gpu")
     assert (result.status, result.ranks) == (Status.WARN, (0,))
     assert "GPU-a (7 MiB), GPU-b (0 MiB)" in result.found
+
+
+def test_only_the_first_rank_of_a_host_asks_for_all(driver):
+    scenario = {**TWO, "p2p": 0, "ancestor": 10}
+    full = probe(driver(scenario, OMPI_COMM_WORLD_LOCAL_RANK="0")).value("gpu.nvml")
+    brief = probe(driver(scenario, OMPI_COMM_WORLD_LOCAL_RANK="1")).value("gpu.nvml")
+    assert ("peers" in full, "peers" in brief) == (True, False)
+    assert "memory" in full["devices"][0]
+    assert brief["devices"][1] == {
+        "index": 1, "uuid": "GPU-00000001", "name": "NVIDIA Fake", "pci": "00000000:01:00.0",
+        "compute_capability": "9.0", "nvlinks": [], "numa_node": None,
+    }  # fmt: skip
+    assert brief["driver"] == "550.54.15"
+
+
+LINES = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from(
+        [b'{"ask": "0 name"}', b'{"ask": 7}', b'{"device": {"index": 0}}', b'{"device": 3}',
+         b'{"device": {}}', b'{"nvml": {"state": "ok"}}', b'{"nvml": []}', b'{"cuda": null}',
+         b'{"nvml": {}}', b'{"driver": "1"}', b"{}", b"[[]]", b"nul", b'{"devices": 1}',
+         b'{"deaths": []}', b'{"cuda": {"state": "ok"}}', b'{"device": {"index": "x"}}']
+    ),
+)  # fmt: skip
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(lines=st.lists(LINES, max_size=6), code=st.sampled_from([0, 1]))
+def test_whatever_a_driver_makes_the_child_say(driver, tmp_path, lines, code):
+    told = tmp_path / "told"
+    told.write_bytes(b"\n".join(lines) + b"\n")
+    child = tmp_path / "child"
+    child.write_text(f"#!/bin/sh\ncat {told}\nexit {code}\n")
+    child.chmod(0o755)
+    facts = probe({**driver({}), "PATH": "/bin:/usr/bin"}, python=str(child))
+    nvml, cuda = facts["gpu.nvml"], facts["gpu.cuda"]
+    assert nvml.problem or isinstance(nvml.value, dict)
+    assert cuda.problem or isinstance(cuda.value, dict)
+    json.dumps([nvml.value, cuda.value])
