@@ -65,24 +65,26 @@ def parse_lstopo(text: str, *, host: str) -> HostTopology:
     if not cpus:
         raise ValueError("no processors (PU) in it")
     allowed = tuple(sorted(cpus & (_bits(machine.get("allowed_cpuset")) or cpus)))
-    cores = [members for _, members in parts["core"]] or [{cpu} for cpu in cpus]
+    groups = [members for _, members in parts["core"]] or [{cpu} for cpu in cpus]
+    cores = launcher_order(
+        Core(
+            tuple(sorted(members)),
+            socket=_holder(parts["socket"], members) or 0,
+            node=_holder(parts["node"], members),
+            cache=_holder(parts["cache"], members),
+        )
+        for members in groups
+    )
+    known = {core.node for core in cores if core.node is not None}
     name = next(
         (i.get("value") for i in machine.findall("info") if i.get("name") == "HostName"), ""
     )
     return HostTopology(
         host=name or host,
-        cores=launcher_order(
-            Core(
-                tuple(sorted(members)),
-                socket=_holder(parts["socket"], members) or 0,
-                node=_holder(parts["node"], members),
-                cache=_holder(parts["cache"], members),
-            )
-            for members in cores
-        ),
+        cores=cores,
         allowed=allowed,
         cpuset=allowed,
-        gpus=tuple(sorted(_gpus(machine), key=lambda gpu: gpu.pci)),
+        gpus=tuple(sorted(_gpus(machine, known), key=lambda gpu: gpu.pci)),
     )
 
 
@@ -129,12 +131,15 @@ def _bits(text: str | None) -> set[int]:
     return {n for n in range(value.bit_length()) if value >> n & 1}
 
 
-def _gpus(machine: Element) -> Iterator[Gpu]:
-    """Yield NVIDIA's GPUs; a GPU's node is that of the nearest object around it that has one."""
+def _gpus(machine: Element, known: set[int]) -> Iterator[Gpu]:
+    """Yield NVIDIA's GPUs; a GPU's node is that of the nearest object around it that has one.
+
+    Nodes without cores of their own do not count: fast memory of the processor, memory of GPUs.
+    """
     waiting: list[tuple[Element, int | None]] = [(machine, None)]
     while waiting:
         element, node = waiting.pop()
-        nodes = _bits(element.get("nodeset"))
+        nodes = _bits(element.get("nodeset")) & known
         if nodes:
             node = nodes.pop() if len(nodes) == 1 else None
         if element.get("type") == "PCIDev" and _NVIDIA.search(element.get("pci_type", "")):

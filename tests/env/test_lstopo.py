@@ -86,6 +86,17 @@ def test_the_xml_of_hwloc_1():
     assert (gpu.pci, gpu.node, gpu.uuid, gpu.model) == ("0000:05:00.0", 0, "GPU-77", "Tesla")
 
 
+def test_memory_without_cores_is_no_place_for_ranks():
+    # Fast memory beside the socket's own: two nodes for the same cores.
+    fast = '<object type="NUMANode" os_index="0" cpuset="0x00000003" nodeset="0x5">'
+    text = OLD.replace(
+        '<object type="NUMANode" os_index="0" cpuset="0x00000003" nodeset="0x1">', fast
+    )
+    topology = parse_lstopo(text, host="x")
+    assert {core.node for core in topology.cores} == {0, 1}
+    assert topology.gpus[0].node == 0
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
