@@ -167,17 +167,25 @@ def _upstream(versions: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _misfits(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:
-    """Return why a stack is no answer: other versions, or rules that it breaks with these."""
+    """Return why a stack is no answer: other versions, or rules that it breaks with these.
+
+    A wanted version that the stack does not choose, such as a driver's, stands for all that
+    begin with it, as in the search.
+    """
     reasons = []
     for component, version in wanted.items():
         own = known.get(component)
         if own is not None and not parse_version(own).has_prefix(version):
             reasons.append(f"has {component} {own}")
-    broken = [v.rule for v in judge_rules({**wanted, **known}) if _is_broken(v)]
-    # What the wanted versions break among themselves is nothing to a stack without CUDA.
-    return reasons + [
-        f"breaks {r.id}" for r in broken if "cuda" in known or r.components & {*known}
-    ]
+    # What the stack lacks is not searched; what the wanted versions break among themselves is
+    # nothing to a stack without CUDA.
+    rules = [
+        rule for rule in load_rules()
+        if rule.components <= {*known, *wanted}
+        and ("cuda" in known or rule.components & {*known})
+    ]  # fmt: skip
+    conflict = solve({**wanted, **_upstream(known)}, rules=rules).conflict
+    return reasons + [f"breaks {rule.id}" for rule in conflict]
 
 
 def _not_judged(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:

@@ -175,6 +175,16 @@ def test_versions_that_do_not_are_told_with_the_rules_that_conflict(capsys):
     assert "stack cpu: fits; no rule ties driver to it" in said
 
 
+def test_a_driver_by_its_branch_stands_for_all_of_it(capsys):
+    assert compatibility.solve_versions("driver=450 compute_capability=7.0", as_json=True) == 0
+    stacks = json.loads(capsys.readouterr().out)["stacks"]
+    assert stacks["cuda11"] == []
+    assert stacks["cuda12"] == ["breaks cuda-12-driver"]
+    assert compatibility.solve_versions("driver=535 compute_capability=9.0", as_json=True) == 0
+    stacks = json.loads(capsys.readouterr().out)["stacks"]
+    assert stacks["cuda12"] == ["breaks tensorflow-2.18-gpu-ptx"]
+
+
 def test_an_answer_can_be_read_by_a_program(capsys):
     assert compatibility.solve_versions("openmpi=3.1.3 horovod=0.28", as_json=True) == 1
     told = json.loads(capsys.readouterr().out)
