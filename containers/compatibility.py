@@ -52,9 +52,12 @@ def check_stacks(*, as_json: bool = False) -> int:
         )
         return code
     table = Table("rule", *verdicts, title="Stacks by the rules (env/rules.toml)")
-    for row in zip(*verdicts.values(), strict=True):
+    rows = list(zip(*verdicts.values(), strict=True))
+    spoken = [row for row in rows if any(v.outcome != DOES_NOT_APPLY for v in row)]
+    for row in spoken:
         table.add_row(row[0].rule.id, *map(_sign, row))
     Console().print(table)
+    print(f"{len(rows) - len(spoken)} more rules are about versions that no stack has.")
     for name, said in verdicts.items():
         if not lock_path(name).exists():
             print(f"{name}: not locked yet (invoke lock --stack {name}): judged by the catalogue")
