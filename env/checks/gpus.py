@@ -175,9 +175,17 @@ def all_gpus(evidence: Evidence) -> list[Gpu]:
     return [Gpu(host, device, device.get("uuid", device["index"]) in mine) for device in here]
 
 
-def _ranks_here(evidence: Evidence) -> Iterator[Facts]:
-    host = evidence.facts["host.name"].value
-    return (facts for facts in evidence.ranks.values() if facts["host.name"].value == host)
+def _ranks_here(evidence: Evidence) -> list[Facts]:
+    # Asked by each of the checks for each of the hosts, always of the same ranks.
+    if not _grouped or _grouped[0][0] is not evidence.ranks:
+        groups: dict[Any, list[Facts]] = defaultdict(list)
+        for facts in evidence.ranks.values():
+            groups[facts["host.name"].value].append(facts)
+        _grouped[:] = [(evidence.ranks, groups)]
+    return _grouped[0][1].get(evidence.facts["host.name"].value, [])
+
+
+_grouped: list[tuple[Mapping[int, Facts], dict[Any, list[Facts]]]] = []
 
 
 def _named(facts: Facts) -> set[str | int]:
