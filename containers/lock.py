@@ -51,6 +51,8 @@ def write_lock(stack_name: str, *, output: Path | None = None) -> Path:
             breaks a rule of compatibility.
     """
     stack = load_stack(stack_name)
+    # What the catalogue alone tells comes first: pip would say no more than "conflict".
+    require_compatible(stack, lock=make_lock(stack, python=()))
     lock = resolve_lock(stack)
     require_compatible(stack, lock=lock)
     path = output or lock_path(stack_name)

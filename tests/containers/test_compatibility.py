@@ -131,13 +131,22 @@ def test_no_image_is_built_of_a_stack_that_breaks_a_rule(monkeypatch, tmp_path):
     assert refusal.value.fix == "install keras 3.12 or later"
 
 
-def test_no_lock_is_written_of_a_stack_that_breaks_a_rule(monkeypatch, tmp_path):
-    stack, lock = changed(gcc="4.8")
+def test_no_lock_is_asked_for_of_a_stack_whose_own_versions_break_a_rule(monkeypatch, tmp_path):
+    stack, _ = changed(gcc="4.8")
     monkeypatch.setattr(locks, "load_stack", lambda name: stack)
-    monkeypatch.setattr(locks, "resolve_lock", lambda stack: lock)
+    monkeypatch.setattr(locks, "resolve_lock", lambda stack: pytest.fail("it asked"))
     with pytest.raises(UserError, match="horovod-gcc-abi") as refusal:
         locks.write_lock("cpu", output=tmp_path / "lock.json")
     assert refusal.value.exit_code == 1
+
+
+def test_no_lock_is_written_of_packages_that_break_a_rule(monkeypatch, tmp_path):
+    lock = load_lock(lock_path("cpu"))
+    older = tuple(replace(p, version="1.25") if p.name == "numpy" else p for p in lock.python)
+    monkeypatch.setattr(locks, "resolve_lock", lambda stack: replace(lock, python=older))
+    with pytest.raises(UserError, match=r"tensorflow-2\.20-numpy") as refusal:
+        locks.write_lock("cpu", output=tmp_path / "lock.json")
+    assert "install 'numpy>=1.26'" in refusal.value.fix
     assert not list(tmp_path.iterdir())
 
 
