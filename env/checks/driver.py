@@ -20,6 +20,12 @@ from env.versions import parse_version
 SKIPPED = "the training uses no GPU"
 
 
+def release_of(evidence: Evidence) -> str | None:
+    """Return the release of the loaded module, by NVML's word where /proc does not show it."""
+    told = (evidence.facts["gpu.nvml"].value or {}).get("driver")
+    return evidence.facts.value("driver.kernel") or told
+
+
 def driver_here(evidence: Evidence) -> bool:
     """Return whether there is a driver to judge: the kernel's part, or a file of it."""
     facts = evidence.facts
@@ -48,16 +54,15 @@ def check_release(evidence: Evidence) -> Iterator[Finding]:
         return
     if not driver_here(evidence):
         return
-    kernel = evidence.facts.value("driver.kernel")
+    kernel = release_of(evidence)
     libraries = [lib for lib in evidence.facts.value("driver.libraries") if lib["release"]]
     plain = [lib for lib in libraries if lib["kind"] in ("", "injected")]
     releases = {kernel: "the kernel's module"} if kernel else {}
     for library in plain:
         releases.setdefault(library["release"], library["path"])
-    told = evidence.facts.value("gpu.nvml").get("driver")
     if len(releases) > 1:
         text = "; ".join(f"{path} is of {release}" for release, path in releases.items())
-        yield Finding(Status.FAIL, f"release {kernel or told} alone", text, where=_origin(evidence))
+        yield Finding(Status.FAIL, f"release {kernel} alone", text, where=_origin(evidence))
     elif evidence.facts["host.container"].value and any(lib["kind"] == "injected" for lib in plain):
         baked = [lib["path"] for lib in plain if not lib["kind"]]
         if baked:
@@ -83,8 +88,8 @@ def check_floor(evidence: Evidence) -> Iterator[Finding]:
     if not wanted(evidence) or not floor:
         yield Finding(Status.SKIP, "a driver that serves the stack", "no stack names one")
         return
-    nvml = evidence.facts.value("gpu.nvml")
-    driver = nvml.get("driver") or evidence.facts.value("driver.kernel")
+    evidence.facts.value("gpu.nvml")
+    driver = release_of(evidence)
     if driver is None:
         raise CannotTellError("there is no driver whose release could be read")
     if parse_version(driver) < parse_version(floor):
@@ -166,7 +171,7 @@ _CODES = {
 def check_start(evidence: Evidence) -> Iterator[Finding]:
     """FAIL if cuInit, which makes no context, gives an error: every rank would meet it.
 
-    FAIL as well where the library cannot be loaded or kills the process.
+    FAIL as well where the library is there and cannot be loaded, or kills the process.
     """
     if not wanted(evidence):
         yield Finding(Status.SKIP, "cuInit without an error", SKIPPED)
@@ -176,7 +181,9 @@ def check_start(evidence: Evidence) -> Iterator[Finding]:
     cuda, expected = evidence.facts.value("gpu.cuda"), "cuInit without an error"
     where = evidence.facts["gpu.cuda"].origin
     deaths = "; ".join(f"{what}: {end}" for what, end in cuda.get("deaths", {}).items())
-    if cuda["state"] == "ok" and not deaths:
+    if cuda.get("error", "").startswith("libcuda.so.1: cannot open shared object"):
+        yield Finding(Status.SKIP, expected, "no libcuda.so.1 to start, see driver.library")
+    elif cuda["state"] == "ok" and not deaths:
         yield Finding(Status.PASS, expected, f"{len(cuda['devices'])} GPUs in CUDA", where=where)
     elif deaths or cuda.get("code") is None:
         yield Finding(Status.FAIL, expected, deaths or cuda.get("error", "?"), where=where)

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from env.checks.driver import SKIPPED, driver_here
+from env.checks.driver import SKIPPED, driver_here, release_of
 from env.checks.evidence import Evidence
 from env.checks.gpus import READS, wanted
 from env.checks.registry import check
+from env.facts import CannotTellError
 from env.result import Finding, Status
 from env.versions import parse_version
 
@@ -25,6 +26,7 @@ APPTAINER_LIBS = "/.singularity.d/libs"
     covers=("CON-01", "CON-03", "CON-07", "CON-08", "VER-02"),
     reads=(*READS, "gpu.files", "gpu.variables", "driver.kernel", "driver.libraries",
            "driver.library_path", "driver.apptainer_libs", "driver.glibc"),
+    required=False,
     fix="Apptainer: start with --nv; docker: --gpus all with "
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
 )  # fmt: skip
@@ -63,7 +65,7 @@ def _reachable(
         return
     if found or facts.value("gpu.cuda")["state"] == "ok":
         return
-    capabilities = facts.value("gpu.variables").get("NVIDIA_DRIVER_CAPABILITIES", "")
+    capabilities = facts.value("gpu.variables").get("NVIDIA_DRIVER_CAPABILITIES")
     fix, text = "", "no libcuda.so.1"
     if any(lib["name"] == "libnvidia-ml.so.1" for lib in facts.value("driver.libraries")):
         fix = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
@@ -71,11 +73,14 @@ def _reachable(
     elif brought is not None:
         fix = "start the container with --nv"
         text += f" in {APPTAINER_LIBS}, and the host has the driver: --nv is missing"
+    traces = (facts.value("driver.kernel"), facts.value("gpu.files"), capabilities, brought)
+    if not any(trace is not None and trace != {} for trace in traces):
+        raise CannotTellError(f"{text}; NVML answers, and the kernel shows no driver")
     yield Finding(Status.FAIL, expected, text, where="the loader's order", fix=fix)
 
 
 def _first(evidence: Evidence, found: list[dict[str, Any]]) -> Iterator[Finding]:
-    first, kernel = found[0], evidence.facts.value("driver.kernel")
+    first, kernel = found[0], release_of(evidence)
     expected, path = "the driver's own libcuda.so.1 first", first["path"]
     if first["kind"] == "stub":
         fix = "take the folder of stubs out of LD_LIBRARY_PATH: it is for linking alone"

@@ -147,10 +147,17 @@ def _links(ml: Binding, gpu: Handle) -> Iterator[int]:
 
 
 def _fabric(ml: Binding, gpu: Handle) -> dict[str, int]:
-    info = ml.c_nvmlGpuFabricInfoV_t()
-    ml.nvmlDeviceGetGpuFabricInfoV(gpu, ctypes.byref(info))
     # One byte in the driver; the binding declares four.
-    return {"state": info.state & 0xFF, "status": info.status, "health": info.healthMask}
+    try:
+        info = ml.c_nvmlGpuFabricInfoV_t()
+        ml.nvmlDeviceGetGpuFabricInfoV(gpu, ctypes.byref(info))
+        return {"state": info.state & 0xFF, "status": info.status, "health": info.healthMask}
+    except ml.NVMLError as error:
+        if error.value not in _NOT_HERE:
+            raise
+    info = ml.c_nvmlGpuFabricInfo_t()  # drivers before 545
+    ml.nvmlDeviceGetGpuFabricInfo(gpu, ctypes.byref(info))
+    return {"state": info.state & 0xFF, "status": info.status}
 
 
 class Questions:

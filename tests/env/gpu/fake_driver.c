@@ -275,6 +275,14 @@ result nvmlDeviceGetGpuFabricInfoV(void *handle, fabric *info) {
     info->health = (unsigned)part(value, "health");
     return OK;
 }
+typedef struct { unsigned char cluster[16]; result status; unsigned clique; unsigned char state; } old_fabric;
+result nvmlDeviceGetGpuFabricInfo(void *handle, old_fabric *info) {
+    json value; result bad = ask("nvmlDeviceGetGpuFabricInfo", handle, "fabric", &value);
+    if (bad) return bad;
+    info->state = (unsigned char)part(value, "state");
+    info->status = (result)part(value, "status");
+    return OK;
+}
 static result between(const char *call, const char *key, void *one, void *two, int *out) {
     json value, matrix = member(scenario(), key);
     result bad = ask(call, one, "uuid", &value);

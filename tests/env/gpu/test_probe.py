@@ -74,11 +74,14 @@ def test_every_value_that_the_driver_knows(driver):
 
 def test_older_names_of_calls(driver):
     """A driver before 535 has no event reasons, one before 510 no second form of memory."""
-    errors = {"nvmlDeviceGetCurrentClocksEventReasons": 13, "nvmlDeviceGetMemoryInfo_v2": 13}
+    errors = {"nvmlDeviceGetCurrentClocksEventReasons": 13, "nvmlDeviceGetMemoryInfo_v2": 13,
+              "nvmlDeviceGetGpuFabricInfoV": 13}  # fmt: skip
     device = {"uuid": "GPU-a", "clock_reasons": 4, "errors": errors,
-              "memory": {"total": 100, "used": 10, "reserved": 5}}  # fmt: skip
+              "memory": {"total": 100, "used": 10, "reserved": 5},
+              "fabric": {"state": 1, "status": 0, "health": 7}}  # fmt: skip
     seen = probe(driver({"driver": "1.1", "devices": [device]})).value("gpu.nvml")["devices"][0]
     assert (seen["clock_reasons"], seen["memory"]) == (4, {"total": 100, "used": 15})
+    assert seen["fabric"] == {"state": 1, "status": 0}
 
 
 def test_a_refusal_is_kept_and_what_is_not_supported_is_not(driver):
