@@ -96,6 +96,7 @@ def describe_host(topology: HostTopology) -> str:
     parts += [f"{nodes} memory nodes"] if nodes > 1 else []
     parts += [f"{cores} cores" + (f" of {threads} threads" if threads > 1 else "")]
     parts += [f"{usable} of them allowed"] if usable < cores else []
+    parts += [f"time of {topology.quota:g} cores"] if topology.quota is not None else []
     parts += [f"{len(topology.gpus)} GPUs" if len(topology.gpus) != 1 else "1 GPU"]
     return f"{topology.host}: {', '.join(parts)}"
 

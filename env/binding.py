@@ -201,7 +201,7 @@ def _bind(
             host=topology.host,
             cores=cpus,
             gpu=local if gpu else None,
-            threads=len(seat.cores) or max(1, len(topology.usable) // share.ranks),
+            threads=_threads(share, len(seat.cores)),
             gpu_pci=gpu.pci if gpu else None,
             gpu_uuid=gpu.uuid if gpu else None,
             memory_node=nodes.pop() if len(nodes) == 1 else None,
@@ -210,6 +210,17 @@ def _bind(
         )
         bindings.append(binding)
     return bindings
+
+
+def _threads(share: HostShare, width: int) -> int:
+    """Return how many threads a rank keeps busy: its cores' number, or its share of a quota.
+
+    More threads than the quota gives time for would use it up at once and stall together.
+    """
+    topology = share.topology
+    cores = width or len(topology.usable) // share.ranks
+    quota = cores if topology.quota is None else int(topology.quota / share.ranks)
+    return max(1, min(cores, quota))
 
 
 def _slots(topology: HostTopology, *, parts: bool) -> dict[int, int]:

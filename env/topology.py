@@ -63,6 +63,8 @@ class HostTopology:
         cpuset: logical CPUs that the control group allows. A launcher deals these out,
             whatever mask a ``taskset`` around it has set.
         gpus: the GPUs this job may use, in the order in which its processes number them.
+        quota: how many cores' time the control group gives to all of the job's processes here
+            together, None without limit. It may be less than the cores it shows.
     """
 
     host: str
@@ -70,6 +72,7 @@ class HostTopology:
     allowed: tuple[int, ...]
     cpuset: tuple[int, ...]
     gpus: tuple[Gpu, ...] = ()
+    quota: float | None = None
 
     @cached_property
     def usable(self) -> tuple[Core, ...]:
@@ -145,6 +148,7 @@ def topology_to_json(topology: HostTopology) -> dict[str, Any]:
         "allowed": render_cpu_list(topology.allowed),
         "cpuset": render_cpu_list(topology.cpuset),
         "gpus": [[gpu.pci, gpu.node, gpu.uuid, gpu.model] for gpu in topology.gpus],
+        "quota": topology.quota,
     }
 
 
@@ -160,4 +164,5 @@ def topology_from_json(data: Mapping[str, Any]) -> HostTopology:
         allowed=parse_cpu_list(data["allowed"]),
         cpuset=parse_cpu_list(data["cpuset"]),
         gpus=tuple(Gpu(*gpu) for gpu in data["gpus"]),
+        quota=data["quota"],
     )

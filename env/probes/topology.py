@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from env.cpulist import parse_cpu_list
+from env.probes.cgroup import probe_cgroup
 from env.topology import Core, Gpu, HostTopology, launcher_order
 from env.visible import resolve_visible
 
@@ -41,6 +42,7 @@ def probe_topology(
         allowed=tuple(cpu for cpu in mask or cpuset if cpu in online),
         cpuset=cpuset,
         gpus=_chosen(_gpus(root), environ.get("CUDA_VISIBLE_DEVICES")),
+        quota=probe_cgroup(root)["host.cpu_quota"].value,
     )
 
 

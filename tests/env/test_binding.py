@@ -142,6 +142,15 @@ def test_inside_a_mask_cores_are_named_by_the_launchers_count(mask, mapping, slo
     assert all(set(rank.cores) <= allowed for rank in plan.ranks)
 
 
+@pytest.mark.parametrize(
+    ("quota", "ranks", "threads"), [(None, 2, 4), (8, 2, 4), (5, 2, 2), (1.5, 2, 1), (2, 1, 2)]
+)
+def test_a_quota_of_time_limits_threads_and_not_cores(quota, ranks, threads):
+    plan = plan_job([HostShare(machine("plain", quota=quota), ranks)])
+    assert {rank.threads for rank in plan.ranks} == {threads}
+    assert plan.cores_per_rank == 8 // ranks
+
+
 def test_the_rankfile_names_every_rank_and_host():
     hosts = [HostShare(machine("uneven", host=f"n{n}"), 2) for n in range(2)]
     hosts[1] = HostShare(replace(hosts[1].topology, allowed=tuple(range(8, 16))), 2)

@@ -70,6 +70,15 @@ def test_a_mask_is_told_from_the_control_group(tmp_path):
     assert [core.cpus for core in topology.dealt] == [(n, n + 40) for n in range(20, 40)]
 
 
+def test_a_quota_of_the_control_group(tmp_path):
+    write_kernel(MACHINES["plain"], tmp_path)
+    assert probe_topology(tmp_path, environ={}).quota is None
+    write(tmp_path, {"sys/fs/cgroup/job/cpu.max": "250000 100000"})
+    topology = probe_topology(tmp_path, environ={})
+    assert topology.quota == 2.5
+    assert topology_from_json(topology_to_json(topology)) == topology
+
+
 def test_unreadable_topology_counts_each_cpu_as_a_core(tmp_path):
     write(tmp_path, {"proc/self/status": "Cpus_allowed_list:\t0-1"})
     topology = probe_topology(tmp_path, environ={})
