@@ -37,6 +37,8 @@ from env.facts import Facts
 from env.probes.topology import probe_topology
 
 TIMEOUT_S = 300.0
+# Without "-": Open MPI 5 reads no rankfile from a path that has one in it.
+FOLDER_PREFIX = "chexnet_preflight_"
 
 
 @dataclass(frozen=True)

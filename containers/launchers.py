@@ -220,6 +220,12 @@ def _binding(launch: Launch) -> list[str]:
     if plan.mapping == NONE or file is None:
         return ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
     threads = plan.mapping == THREADS
+    if launch.launcher.series >= 5 and "-" in str(file):
+        raise UserError(
+            "a folder for temporary files without '-' in its path",
+            found=f"{file}, from which Open MPI 5 reads no rankfile",
+            fix="set TMPDIR to another folder, e.g. TMPDIR=/tmp",
+        )
     if launch.launcher.series < 5:
         return ["--rankfile", str(file), *(["--use-hwthread-cpus"] if threads else [])]
     return ["--map-by", f"rankfile:FILE={file}" + (":HWTCPUS" if threads else "")]

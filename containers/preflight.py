@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from containers.job import (
+    FOLDER_PREFIX,
     Job,
     Survey,
     choose_launcher,
@@ -214,7 +215,7 @@ def validate(validation: Validation, *, dry_run: bool = False) -> int:
             fix="make it first, or name another --json FILE",
         )
     job = validation.job
-    with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(validation.image, binds=(folder,))
         report = folder / "environment.json"

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from containers.job import Job
+from containers.job import FOLDER_PREFIX, Job
 from containers.launch import Site, launch_command, project_environ, run_command, simplify
 from containers.preflight import Preflight, prepare_launch, run_preflight
 from env.atomic import write_text
@@ -62,7 +62,7 @@ def train(training: Training, *, dry_run: bool = False) -> int:
         run.parent.mkdir(parents=True, exist_ok=True)
     configs = [training.config.resolve().parent] if training.config else []
     shared = tuple(dict.fromkeys((data, run.parent, *configs)))
-    with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(training.image, binds=(*shared, folder))
         code, device = _check(site.enter([*_program(training), "--check"]), dry_run=dry_run)

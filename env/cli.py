@@ -7,8 +7,10 @@ and ``env.probes.rank``.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from env.atomic import write_text
@@ -23,7 +25,7 @@ from env.launched import plan_look
 from env.pack import write_pack
 from env.probes.frameworks import IMPORT_TIMEOUT_S
 from env.probes.rank import observe_rank
-from env.records import load_launch, load_records, record_path, render_line
+from env.records import load_launch, load_records, print_record, record_path
 from env.report import Report, print_text, render_json
 from env.site import load_site, record_site, render_site
 from env.validate import (
@@ -206,7 +208,7 @@ def _rank(argv: list[str]) -> int:
     for part in observe_rank(look, lock_sha256=sha256):
         facts |= part
         if args.records is None:
-            print(render_line(part), flush=True)
+            print_record(part, write=partial(os.write, 1))
         else:
             _write(record_path(args.records, rank=facts["launch.rank"].value), render_facts(facts))
     return 0

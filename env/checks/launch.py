@@ -19,11 +19,19 @@ _MAX_WORDS = 400
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words of a launcher, what they mean and what to do; ``{0}`` is the pattern's first group."""
+    """Words of a launcher, and what they mean.
+
+    Attributes:
+        pattern: the words, a regular expression.
+        meaning: in plain words; ``{0}`` is the pattern's first group that matched.
+        fix: what to do.
+        vague: whether the words follow from others, which say more where they are there.
+    """
 
     pattern: str
     meaning: str
     fix: str
+    vague: bool = False
 
 
 PHRASES = (
@@ -77,6 +85,10 @@ PHRASES = (
     Phrase(r"Bus error|posix_fallocate|No space left on device",
            "shared memory or the session folder is full",
            "enlarge /dev/shm and the file system of TMPDIR"),
+    Phrase(r"lost communication with a remote\s+daemon(?:[\s\S]*?Remote daemon:.*? on node (\S+))?",
+           "Open MPI's daemon on {0} could not be started, or ended",
+           "try ssh HOST prted --version: it must be on the PATH of non-interactive logins, of the "
+           "same release, and no firewall may stand between the hosts", vague=True),
 )  # fmt: skip
 
 
@@ -109,22 +121,27 @@ def check_ended(evidence: Evidence) -> Iterator[Finding]:
     status = Status.WARN if complete else Status.FAIL
     where = evidence.facts["launcher.end"].origin
     meanings = explain_words(words)
-    for meaning, fix in meanings:
-        found = f"{meaning}: {quote(words)}"
-        yield Finding(status, expected, found, where=where, fix=fix)
+    for meaning, line, fix in meanings:
+        yield Finding(status, expected, f"{meaning}: {line}", where=where, fix=fix)
     if not meanings:
         said = quote(words) or "it said nothing"
         yield Finding(status, expected, f"{end}: {said}", where=where)
 
 
-def explain_words(words: str) -> list[tuple[str, str]]:
-    """Return what a launcher's words mean, each with what to do; none for unknown words."""
+def explain_words(words: str) -> list[tuple[str, str, str]]:
+    """Return what a launcher's words mean, the words themselves, and what to do.
+
+    None for words that nobody has met yet.
+    """
     found = []
     for phrase in PHRASES:
         match = re.search(phrase.pattern, words)
-        if match:
+        if match and not (phrase.vague and found):
             names = [group for group in match.groups() if group]
-            found.append((phrase.meaning.format(*(names or ["of another host"])), phrase.fix))
+            begin = words.rfind("\n", 0, match.start()) + 1
+            end = words.find("\n", match.end())
+            line = quote(words[begin : end if end >= 0 else len(words)])
+            found.append((phrase.meaning.format(*(names or ["another host"])), line, phrase.fix))
     return found
 
 

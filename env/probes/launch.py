@@ -29,8 +29,10 @@ def probe_launch(*, environ: Mapping[str, str] = os.environ) -> dict[str, Fact]:
     """Return the facts ``launch.*``: numbers are None where no launcher gave them."""
     settings = {
         key: value
-        for key, value in sorted(environ.items())
-        if _SETTINGS.match(key) and not any(part in key for part in _OF_ONE_RANK)
+        for key, text in sorted(environ.items())
+        if _SETTINGS.match(key)
+        and not any(part in key for part in _OF_ONE_RANK)
+        and (value := _own_folders(text) if key == "LD_LIBRARY_PATH" else text) is not None
     }
     return {
         "launch.rank": _number(environ, RANK_VARIABLES),
@@ -38,6 +40,15 @@ def probe_launch(*, environ: Mapping[str, str] = os.environ) -> dict[str, Fact]:
         "launch.local_rank": _number(environ, LOCAL_VARIABLES),
         "launch.settings": Fact(settings, "environment"),
     }
+
+
+def _own_folders(paths: str) -> str | None:
+    """Return a library path without the system's own folders, None where nothing is left.
+
+    Open MPI 5 puts its folder in front on other hosts, also where that changes nothing.
+    """
+    own = [path for path in paths.split(":") if path and not re.match(r"/(usr/)?lib(/|64|$)", path)]
+    return ":".join(own) or None
 
 
 def _number(environ: Mapping[str, str], names: tuple[str, ...]) -> Fact:

@@ -86,7 +86,7 @@ def test_a_host_with_another_python(make_lan, validate):
 
 @pytest.mark.parametrize(
     ("trouble", "words"),
-    [("daemon", "does not find Open MPI's daemon"), ("python", "is not there on every host"),
+    [("daemon", "Open MPI's daemon"), ("python", "is not there on every host"),
      ("link", "host node2 does not answer to ssh"), ("name", "the name node2 leads to no address")],
 )  # fmt: skip
 def test_a_host_that_cannot_be_used_is_named_with_the_launchers_words(
