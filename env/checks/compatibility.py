@@ -51,7 +51,8 @@ _FIX = (
 def check_packages(evidence: Evidence) -> Iterator[Finding]:
     """FAIL for each broken rule of compatibility, WARN where the rule only warns.
 
-    The rules, their reasons and sources stand in ``env/rules.toml``.
+    The rules, their reasons and sources stand in ``env/rules.toml``. SKIP where no rule speaks
+    about what is here.
     """
     evidence.facts.value("packages.installed")
     found = versions_of_packages(evidence.facts)
@@ -70,7 +71,8 @@ def check_packages(evidence: Evidence) -> Iterator[Finding]:
 def check_mpi(evidence: Evidence) -> Iterator[Finding]:
     """FAIL for each broken rule of compatibility, WARN where the rule only warns.
 
-    The rules, their reasons and sources stand in ``env/rules.toml``.
+    The rules, their reasons and sources stand in ``env/rules.toml``. SKIP where no rule speaks
+    about what is here.
     """
     evidence.facts.value("mpi.banner")
     about = [rule for rule in _rules() if rule.components & OF_MPI]
@@ -87,7 +89,8 @@ def check_mpi(evidence: Evidence) -> Iterator[Finding]:
 def check_gpu(evidence: Evidence) -> Iterator[Finding]:
     """FAIL for each broken rule of compatibility, WARN where the rule only warns.
 
-    The rules, their reasons and sources stand in ``env/rules.toml``. SKIP on a CPU run.
+    The rules, their reasons and sources stand in ``env/rules.toml``. SKIP on a CPU run, and
+    where no rule speaks about what is here.
     """
     if not evidence.wants_gpu:
         yield Finding(Status.SKIP, "versions for a GPU run", "this is a CPU run")
@@ -138,10 +141,11 @@ def _judge(sets: list[dict[str, Fact]], rules: list[Rule]) -> Iterator[Finding]:
     if open_:
         reasons = "; ".join(dict.fromkeys(open_.values()))
         raise CannotTellError(f"{reasons}; so these rules are open: {', '.join(open_)}")
-    if not told:
+    if not told and not held:
+        yield Finding(Status.SKIP, "versions that a rule speaks about", "there are none here")
+    elif not told:
         text = ", ".join(f"{name} {fact.value}" for name, fact in sorted(seen.items()))
-        expected = f"{len(held)} rules that speak about these versions hold"
-        yield Finding(Status.PASS, expected, text or "no rule speaks about what is here")
+        yield Finding(Status.PASS, f"{len(held)} rules that speak about these versions hold", text)
 
 
 def _broken(verdict: Verdict, found: Mapping[str, Fact]) -> Finding:

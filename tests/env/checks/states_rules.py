@@ -89,6 +89,7 @@ STATES = {
          (FAIL, "cudnn 8.9.7", evidence({"versions.cudnn": "8.9.7"})),
          (FAIL, "nccl_cuda 13.0", evidence({"versions.nccl_cuda": "13.0"})),
          (FAIL, "cuda 11.8", evidence({"versions.cuda": "11.8"})),
+         (SKIP, "none here", evidence({"gpu.nvml": {"state": "absent"}, "versions.cuda": None, "versions.cudnn": None, "versions.nccl": None, "versions.nccl_cuda": None})),
          (SKIP, "CPU run", evidence(gpus("7.0", driver="470.57.02"), device="cpu"))],
         evidence({"gpu.nvml": {"state": "error", "error": "no answer"}}),
     ),
