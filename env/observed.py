@@ -24,6 +24,8 @@ _PACKAGES = {
 }  # fmt: skip
 _TOLD = ("glibc", "pmix", "hwloc", "prrte", "slurm", "slurm_pmix", "cuda", "cudnn", "nccl",
          "nccl_cuda")  # fmt: skip
+# What a second Open MPI meets too.
+_OF_ANY_MPI = ("horovod", "slurm", "slurm_pmix")
 # The facts that each group of components is read from.
 READS_PACKAGES = ("packages.python", "packages.installed", "packages.horovod_metadata",
                   "versions.glibc")  # fmt: skip
@@ -55,20 +57,22 @@ def versions_of_packages(facts: Facts) -> dict[str, Fact]:
     return _checked(found)
 
 
-def versions_of_mpi(facts: Facts) -> dict[str, Fact]:
+def versions_of_mpi(facts: Facts) -> list[dict[str, Fact]]:
     """Return the versions of Open MPI, of what it stands on and of Slurm, by component.
 
-    Open MPI is the one that Horovod loads, or the launcher's where that is not known.
+    Of the Open MPI that Horovod loads, and of the launcher where that is another one; PMIx and
+    the rest are known of the first alone.
     """
     told = {name: f"versions.{name}" for name in _TOLD[1:6]}
     found = _present(facts, told) | _installed(facts, only=("horovod",))
-    for key, text in (("frameworks.mpi_library", _library_text), ("mpi.banner", str)):
-        fact = facts[key]
-        match = re.search(r"Open MPI\)? v?(\d[\w.]*)", text(fact.value or ""))
-        if match:
-            found["openmpi"] = Fact(match[1], fact.origin)
-            break
-    return _checked(found)
+    library, launcher = facts["frameworks.mpi_library"], facts["mpi.banner"]
+    sets = []
+    for fact, text in ((library, _library_text(library.value)), (launcher, launcher.value)):
+        match = re.search(r"Open MPI\)? v?(\d[\w.]*)", str(text))
+        if match and all(one["openmpi"].value != match[1] for one in sets):
+            sets.append(found | {"openmpi": Fact(match[1], fact.origin)})
+            found = {name: found[name] for name in found if name in _OF_ANY_MPI}
+    return [_checked(one) for one in sets or [found]]
 
 
 def versions_of_gpu(facts: Facts) -> dict[str, Fact]:

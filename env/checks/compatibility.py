@@ -76,7 +76,7 @@ def check_mpi(evidence: Evidence) -> Iterator[Finding]:
     """
     evidence.facts.value("mpi.banner")
     about = [rule for rule in _rules() if rule.components & OF_MPI]
-    yield from _judge([versions_of_mpi(evidence.facts)], about)
+    yield from _judge(versions_of_mpi(evidence.facts), about)
 
 
 @check(

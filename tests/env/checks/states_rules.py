@@ -75,6 +75,7 @@ STATES = {
         [(FAIL, "pmix 3.2.3", evidence({"versions.pmix": "3.2.3"})),
          (FAIL, "openmpi 4.1.5", evidence({"frameworks.mpi_library": {"text": "Open MPI v4.1.5"}})),
          (FAIL, "openmpi 3.1.3", evidence({"frameworks.mpi_library": None, "mpi.banner": "mpirun (Open MPI) 3.1.3", "versions.pmix": None})),
+         (FAIL, "openmpi 3.1.3", evidence({"mpi.banner": "mpirun (Open MPI) 3.1.3"})),
          (FAIL, "prrte 2.0.2", evidence({"versions.prrte": "2.0.2"})),
          (FAIL, "slurm 15.08.13", evidence({"versions.slurm": "15.08.13"})),
          (FAIL, "slurm_pmix 4", evidence({"versions.slurm": "20.02.5", "versions.slurm_pmix": "4"}))],
@@ -99,6 +100,7 @@ PASSES = {
     "rules.gpu": [evidence(), evidence({"gpu.nvml": {"state": "absent"}}), evidence({"versions.cudnn": None}), evidence(gpus("7.0", driver="525.60.13")),
                   evidence(gpus("8.0", driver="470.57.02") | compat("570.86.10")), evidence(compat("570.86.10", kind="injected")),
                   evidence(gpus("3.0", "8.0") | {"gpu.visible": "1"})],  # the card for the screen
-    "rules.mpi": [evidence(), evidence({"versions.pmix": None, "versions.prrte": None}), evidence({"frameworks.mpi_library": {"error": "no import"}})],
+    # Another launcher stands on a PMIx of its own, of which nothing is known.
+    "rules.mpi": [evidence(), evidence({"mpi.banner": "mpirun (Open MPI) 4.1.5"}), evidence({"versions.pmix": None, "versions.prrte": None}), evidence({"frameworks.mpi_library": {"error": "no import"}})],
     "rules.packages": [evidence(), evidence({"packages.installed": installed(horovod="")})],
 }  # fmt: skip
