@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from env.checks.evidence import Evidence
@@ -100,7 +101,17 @@ def check_memory(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
     ranks, MPS and the display do not count.
     """
     told = evidence.facts.value("gpu.processes")
-    yield from each(gpus, lambda gpu: _memory(gpu, told))
+    shown = set(visible(evidence.facts).uuids)
+    parts = [part for gpu in gpus for part in _parts(gpu, shown)]
+    yield from each(parts, lambda gpu: _memory(gpu, told))
+
+
+def _parts(gpu: Gpu, shown: set[str]) -> list[Gpu]:
+    """Return what of a GPU the job has: its slices where it is divided, else the whole."""
+    if (gpu.device.get("mig_mode") or [0])[0] != 1:
+        return [gpu]
+    slices = [part for part in gpu.device.get("mig_devices") or () if part["uuid"] in shown]
+    return [replace(gpu, device={"index": gpu.device["index"], **part}) for part in slices]
 
 
 def _memory(gpu: Gpu, told: dict[str, Any]) -> Iterator[Finding]:

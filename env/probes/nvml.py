@@ -124,6 +124,10 @@ def _slices(ml: Binding, gpu: Handle) -> Iterator[dict[str, Any]]:
         instance: dict[str, Any] = {"uuid": _text(ml.nvmlDeviceGetUUID(part))}
         with suppress(ml.NVMLError):
             instance["instance"] = "/".join(str(ask(part)) for ask in numbers)
+        # Without root the whole GPU tells neither of them while it is divided.
+        with suppress(ml.NVMLError):
+            instance["memory"] = _memory(ml, part)
+            instance["processes"] = _processes(ml, "Compute", part)
         yield instance
 
 

@@ -56,7 +56,8 @@ def test_two_gpus_are_described(driver, tmp_path):
 def test_every_value_that_the_driver_knows(driver):
     device = {
         "uuid": "GPU-a", "minor": 3, "compute_mode": 3, "mig_mode": [1, 0], "ecc_mode": [1, 0],
-        "mig_devices": [{"uuid": "MIG-b", "gpu_instance": 7, "compute_instance": 1}],
+        "mig_devices": [{"uuid": "MIG-b", "gpu_instance": 7, "compute_instance": 1,
+                         "memory": {"total": 9, "used": 4, "reserved": 1}}],
         "ecc_errors": [[1, 2], [3, 4]], "retired_pending": 1, "clock_reasons": 72,
         "remapped_rows": {"corrected": 1, "uncorrected": 2, "pending": 1, "failure": 1},
         "power_limit_mw": 300000, "power_default_mw": 350000, "clock_mhz": 1410,
@@ -66,7 +67,9 @@ def test_every_value_that_the_driver_knows(driver):
         "graphics": [{"pid": 13, "memory": 6}],
     }  # fmt: skip
     seen = probe(driver({"driver": "1.1", "devices": [device]})).value("gpu.nvml")["devices"][0]
-    told = {"ecc_uncorrected": 3, "mig_devices": [{"uuid": "MIG-b", "instance": "7/1"}],
+    part = {"uuid": "MIG-b", "instance": "7/1", "processes": [],
+            "memory": {"total": 9, "used": 4, "reserved": 1}}  # fmt: skip
+    told = {"ecc_uncorrected": 3, "mig_devices": [part],
             "processes": [{"pid": 11, "memory": 5}, {"pid": 12, "memory": None}]}  # fmt: skip
     kept = {key: value for key, value in device.items() if key != "ecc_errors"}
     assert seen == {"index": 0, "numa_node": None, **kept, **told}
