@@ -10,21 +10,43 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from invoke import Context, Exit, task
+from invoke import Argument, Context, Exit, Program, Task, task
 
 from env.errors import UserError
 
 
-def command(**options: Any) -> Callable[[Callable[..., int | None]], Any]:
+class _Help(Argument):
+    """``--help`` of a task with operands, for the first of which Invoke would take it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name="help", kind=bool, default=False, help="show this page")
+        self._task = name
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        """Print the page and leave; the parser calls this as soon as it sees the word."""
+        root = str(Path(__file__).parent)
+        Program().run(["invoke", "--search-root", root, "--help", self._task])
+
+
+class _TaskWithOperands(Task):
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Return the task's own arguments, and its help."""
+        return [*super().get_arguments(ignore_unknown_help), _Help(self.name.replace("_", "-"))]
+
+
+def command(
+    operands: tuple[str, ...] = (), **options: Any
+) -> Callable[[Callable[..., int | None]], Any]:
     """Make an Invoke task whose user errors print without a traceback.
 
-    The function's return value is the exit code; None means 0. Every task takes named
-    options only, so that ``--help`` always answers.
+    The function's return value is the exit code; None means 0. A task takes named options,
+    and operands without a name only where they are listed.
     """
 
     def decorate(function: Callable[..., int | None]) -> Any:
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> None:
+            kwargs.pop("help", None)
             try:
                 code = function(*args, **kwargs) or 0
             except ModuleNotFoundError as error:
@@ -44,7 +66,8 @@ def command(**options: Any) -> Callable[[Callable[..., int | None]], Any]:
             if code:
                 raise Exit(code=code)
 
-        return task(positional=[], auto_shortflags=False, **options)(body)
+        kind = _TaskWithOperands if operands else Task
+        return task(klass=kind, positional=operands, auto_shortflags=False, **options)(body)
 
     return decorate
 
@@ -60,6 +83,10 @@ def _required(**values: str | None) -> None:
         raise UserError(f"{' and '.join(missing)}", found="nothing", fix="add it; see --help")
 
 
+HOSTS_HELP = "where the ranks run: NAME:RANKS,… in this order; slurm for those of the Slurm job"
+LAUNCHER_HELP = "auto, mpirun or srun; auto takes srun for --hosts inside a Slurm job"
+
+
 def _path(value: str | None) -> Path | None:
     return Path(value) if value else None
 
@@ -70,13 +97,20 @@ def _path(value: str | None) -> Path | None:
         "check": "hold every stack against every rule of compatibility",
         "explain": "a stack: why its versions fit each other, with the sources",
         "solve": "versions that must go together, e.g. 'tensorflow=2.18 driver=535'",
+        "markdown": "write docs/stacks.md and the table of docs/choose-a-stack.md anew",
     }
 )
 def stacks(
-    c: Context, json: bool = False, check: bool = False, explain: str = "", solve: str = ""
+    c: Context,
+    json: bool = False,
+    check: bool = False,
+    explain: str = "",
+    solve: str = "",
+    markdown: bool = False,
 ) -> int:
     """List the stacks of the catalogue: which versions go together."""
     from containers import compatibility
+    from containers.pages import write_pages
     from containers.stacks import print_stacks, render_stacks
     from env.stack import load_stacks
 
@@ -86,6 +120,10 @@ def stacks(
         return compatibility.explain_stack(explain, as_json=json)
     if solve:
         return compatibility.solve_versions(solve, as_json=json)
+    if markdown:
+        for path in write_pages():
+            print(path)
+        return 0
     catalogue = load_stacks()
     print(render_stacks(catalogue)) if json else print_stacks(catalogue)
     return 0
@@ -98,13 +136,14 @@ def stacks(
     }
 )
 def lock(c: Context, stack: str = "", output: str = "") -> None:
-    """Resolve a stack to exact, hashed packages; write its lock and the definitions anew."""
+    """Resolve a stack to exact, hashed packages; write lock, definitions and pages anew."""
     from containers.lock import write_lock
+    from containers.pages import write_pages
     from recipes.render import write_definitions
 
     _required(stack=stack)
     written = [write_lock(stack, output=_path(output))]
-    for path in written if output else [*written, *write_definitions()]:
+    for path in written if output else [*written, *write_definitions(), *write_pages()]:
         print(path)
 
 
@@ -121,10 +160,33 @@ def recipe(c: Context, stack: str = "", format: str = "") -> None:
 @command(
     help={
         "stack": "a stack of the catalogue",
+        "output": "a folder; what it holds of the lock already is not fetched again",
+    }
+)
+def fetch_packages(c: Context, stack: str = "", output: str = "") -> None:
+    """Save every package, wheel and source of a stack's lock, to build without a network.
+
+    On a connected machine: invoke fetch-packages --stack cpu --output DIR. Carry DIR over;
+    there: invoke build-image --stack cpu --format singularity --packages DIR. Keep it: the
+    distribution's archive drops old versions, the folder builds the same image years later.
+    """
+    from containers.packages import save_packages
+    from env.stack import load_stack
+
+    _required(stack=stack, output=output)
+    save_packages(load_stack(stack), folder=Path(output))
+
+
+@command(
+    help={
+        "stack": "a stack of the catalogue",
         "format": "singularity makes a .sif file, docker an OCI archive (.tar)",
         "engine": "apptainer, singularity, docker, podman or buildah; by default the first found",
         "output": "the file to make; by default chexnet-STACK.sif or .tar here",
         "base": "registry, local (mmdebstrap), or auto: local where no registry answers",
+        "packages": "a folder saved by fetch-packages: build from it, without a network",
+        "allow-drift": "where the archive has no longer what the lock names, take what it has, "
+        "and say so in the image's labels",
         "force": "replace an image that is there",
         "json": "also write what was made, its size and the seconds of each step there",
         "dry-run": "print the command lines and run nothing",
@@ -137,11 +199,18 @@ def build_image(
     engine: str = "",
     output: str = "",
     base: str = "auto",
+    packages: str = "",
+    allow_drift: bool = False,
     force: bool = False,
     json: str = "",
     dry_run: bool = False,
 ) -> None:
-    """Build an image of a stack: invoke build-image --stack cpu --format singularity."""
+    """Build an image of a stack: invoke build-image --stack cpu --format singularity.
+
+    Every package is the lock's, held to its hash. If the distribution has replaced one by a
+    newer, the build stops and lists them: renew the lock (invoke lock --stack S), build
+    from a folder saved before (--packages DIR), or take what there is (--allow-drift).
+    """
     from containers.build import build_image as build
     from containers.build import render_result
     from env.atomic import write_text
@@ -154,6 +223,8 @@ def build_image(
         engine=engine or None,
         output=_path(output),
         base=base,
+        packages=_path(packages),
+        allow_drift=allow_drift,
         force=force,
         dry_run=dry_run,
     )
@@ -162,8 +233,82 @@ def build_image(
 
 
 @command(
+    operands=("image",),
     help={
-        "ranks": "processes to launch and judge together",
+        "image": "a .sif file, a root folder, an OCI archive, or a name in an engine's store",
+        "lock": "hold it against this lock; by default the committed one of the image's stack",
+        "signed": "an image that nobody has signed differs too",
+        "key": "the signer's public key, a PEM file; by default Apptainer's keyring",
+        "json": "print JSON instead of text",
+    },
+)
+def verify_image(
+    c: Context,
+    image: str | None = None,
+    lock: str = "",
+    signed: bool = False,
+    key: str = "",
+    json: bool = False,
+) -> int:
+    """Hold what is really inside an image against its lock: invoke verify-image IMAGE."""
+    from containers.verify import print_verification, verify_image
+
+    done = verify_image(str(image), lock=_path(lock), signed=signed, key=_path(key))
+    return print_verification(done, as_json=json)
+
+
+@command(
+    operands=("image",),
+    help={
+        "image": "a .sif file",
+        "new-key": "first make a key pair, for 'Your Name <you@example.org>'",
+        "key": "a private key, a PEM file; by default Apptainer's keyring",
+        "dry-run": "print the command lines and run nothing",
+    },
+)
+def sign_image(
+    c: Context,
+    image: str | None = None,
+    new_key: str = "",
+    key: str = "",
+    dry_run: bool = False,
+) -> int:
+    """Sign a .sif file, so that verify-image says who vouches for it: invoke sign-image IMAGE."""
+    from containers.sign import sign_image as sign
+
+    return sign(str(image), key=_path(key), new_key=new_key, dry_run=dry_run)
+
+
+@command(
+    operands=("a", "b"),
+    help={
+        "a": "a .sif file, a root folder or an OCI archive",
+        "b": "another, of the same kind or not",
+        "json": "write every difference there",
+    },
+)
+def compare_images(c: Context, a: str | None = None, b: str | None = None, json: str = "") -> int:
+    """Say how two images differ, file by file: invoke compare-images A B. Exit 1: they do."""
+    from containers.compare import compare_images, print_comparison
+
+    return print_comparison(compare_images(str(a), str(b)), json=_path(json))
+
+
+@command(operands=("image",), help={"image": "an image; see verify-image"})
+def sbom(c: Context, image: str | None = None) -> None:
+    """Print the bill of materials that an image carries, in CycloneDX: invoke sbom IMAGE."""
+    from containers.verify import print_sbom
+
+    print_sbom(str(image))
+
+
+@command(
+    help={
+        "ranks": "processes to launch and judge together; by default one, or all of --hosts",
+        "hosts": HOSTS_HELP,
+        "launcher": LAUNCHER_HELP,
+        "timeout": "seconds after which a launch is given up",
+        "allreduce": "also sum so many MiB over the ranks, and time it",
         "image": "validate inside this image",
         "stack": "hold the machine against this stack's lock; by default the image's or host's",
         "device": "auto, cpu or gpu: what training will ask for",
@@ -177,7 +322,11 @@ def build_image(
 )
 def validate_env(
     c: Context,
-    ranks: int = 1,
+    ranks: int = 0,
+    hosts: str = "",
+    launcher: str = "auto",
+    timeout: int = 300,
+    allreduce: int = 0,
     image: str = "",
     stack: str = "",
     device: str = "auto",
@@ -189,19 +338,62 @@ def validate_env(
     dry_run: bool = False,
 ) -> int:
     """Prove this machine: versions, MPI, binding, GPUs, memory; each failure with its fix."""
+    from containers.hosts import parse_hosts
+    from containers.job import Job
     from containers.preflight import Validation, validate
 
     given = {"--stack": stack, "--only": only, "--skip": skip}
     options = [token for name, value in given.items() if value for token in (name, value)]
     validation = Validation(
-        ranks,
+        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         device=device,
         report=_path(json),
         options=(*options, "--fail-fast") if fail_fast else tuple(options),
-        oversubscribe=oversubscribe,
+        allreduce_mib=allreduce,
     )
     return validate(validation, dry_run=dry_run)
+
+
+@command(
+    help={
+        "ranks": "processes on this machine; by default one a GPU, or one a memory node",
+        "topology": "plan for the machine that lstopo --of xml recorded there",
+        "device": "auto, cpu (leave the GPUs out) or gpu (there must be some)",
+        "json": "also write the plan there; - prints it alone",
+        "svg": "also draw sockets, cores, GPUs and ranks there",
+    }
+)
+def plan_binding(
+    c: Context,
+    ranks: int = 0,
+    topology: str = "",
+    device: str = "auto",
+    json: str = "",
+    svg: str = "",
+) -> None:
+    """Show which cores, memory node and GPU each rank gets: table, picture, JSON."""
+    from containers.binding import Request, show_plan
+
+    show_plan(Request(ranks, _path(topology), device, json=_path(json), svg=_path(svg)))
+
+
+@command(
+    help={
+        "output": "the record, a JSON file",
+        "ranks": "processes on this machine",
+        "rounds": "how often each mapping trains; the median counts",
+        "images": "made-up films to train on",
+    }
+)
+def bench_binding(
+    c: Context, output: str = "", ranks: int = 2, rounds: int = 3, images: int = 2000
+) -> None:
+    """Compare --map-by socket, core, slot, none and the plan on a real short training."""
+    from benchmarks.binding import run_benchmark
+
+    _required(output=output)
+    run_benchmark(Path(output), ranks=ranks, rounds=rounds, num_images=images)
 
 
 @command(
@@ -286,7 +478,10 @@ def prepare_data(
     help={
         "data": "a folder made by prepare-data",
         "run": "a new run folder, or with --resume an old one",
-        "ranks": "processes: one for each GPU, or for a share of the cores",
+        "ranks": "processes: one for each GPU, or for a share of the cores; all of --hosts",
+        "hosts": HOSTS_HELP,
+        "launcher": LAUNCHER_HELP,
+        "timeout": "seconds after which a launch of the validation is given up",
         "image": "train inside this image",
         "resume": "go on from the last checkpoint",
         "config": "a configuration file (TOML or JSON)",
@@ -300,7 +495,10 @@ def train(
     c: Context,
     data: str = "",
     run: str = "",
-    ranks: int = 1,
+    ranks: int = 0,
+    hosts: str = "",
+    launcher: str = "auto",
+    timeout: int = 300,
     image: str = "",
     resume: bool = False,
     config: str = "",
@@ -310,6 +508,8 @@ def train(
     dry_run: bool = False,
 ) -> int:
     """Prove the machine, then train CheXNet on it with Horovod."""
+    from containers.hosts import parse_hosts
+    from containers.job import Job
     from containers.train import Training
     from containers.train import train as start
 
@@ -317,13 +517,12 @@ def train(
     training = Training(
         Path(data),
         Path(run),
-        ranks=ranks,
+        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         config=_path(config),
         settings=tuple(set or ()),
         resume=resume,
         validate=not no_validate,
-        oversubscribe=oversubscribe,
     )
     return start(training, dry_run=dry_run)
 

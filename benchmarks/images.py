@@ -1,8 +1,8 @@
 """How long the images take to build, and how large they are.
 
-Builds the Singularity image twice in an empty cache (cold: base, wheels and Horovod are made;
-warm: only what changed is), and the Docker image once with the engine's own layer cache as
-it is found: an engine that has built it before does less.
+Builds the Singularity image twice in an empty cache (cold: packages are fetched, the base and
+Horovod made; warm: only what changed is), and the Docker image once with the engine's own
+layer cache as it is found: an engine that has built it before does less.
 
     python -m benchmarks.images --output FILE.json [--stack cpu]
 """

@@ -70,7 +70,8 @@ def select_device(device: str, *, ranks: Ranks, plan: Path | None = None) -> str
         device: ``auto``, ``gpu`` or ``cpu``; ``auto`` means the GPU where TensorFlow is
             built for CUDA.
         ranks: who this process is.
-        plan: a file that names each rank's GPU; without one the local rank does.
+        plan: a file that names each rank's GPU and threads; without one the local rank and
+            the cores of this process do.
 
     Returns:
         ``"gpu"`` or ``"cpu"``.
@@ -79,19 +80,22 @@ def select_device(device: str, *, ranks: Ranks, plan: Path | None = None) -> str
         UserError: a GPU is wanted and none is there for this rank, or the plan cannot
             be read.
     """
-    # One thread for each core this process may run on; TensorFlow itself would take
-    # every core of the machine, and ranks would fight for them.
-    threads = len(os.sched_getaffinity(0))
+    # By the plan, which counts cores rather than their hardware threads and knows how many
+    # ranks share them; else one thread for each CPU this process may run on. TensorFlow itself
+    # would take every core of the machine, and ranks would fight for them.
+    share = _read_share(plan, rank=ranks.rank)
+    threads = share.get("threads") or len(os.sched_getaffinity(0))
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     if device == "cpu" or (device == "auto" and not tf.test.is_built_with_cuda()):
         tf.config.set_visible_devices([], "GPU")
         return "cpu"
     gpus = tf.config.list_physical_devices("GPU")
-    planned = _read_planned_gpu(plan, rank=ranks.rank)
+    planned = share.get("gpu")
     # A launcher may show each rank its own GPU only; that one is then number 0.
     shown = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    index = 0 if len(shown) == 1 else ranks.local_rank if planned is None else planned
+    alone = len(shown) == 1 or (planned is not None and len(gpus) == 1)
+    index = 0 if alone else ranks.local_rank if planned is None else planned
     if index >= len(gpus):
         raise UserError(
             f"GPU {index} for rank {ranks.rank}",
@@ -220,13 +224,13 @@ def _replace_values(variables: Sequence[Any], exchange: Any) -> None:  # noqa: A
             variable.assign(part.reshape(value.shape))
 
 
-def _read_planned_gpu(plan: Path | None, *, rank: int) -> int | None:
-    """Return the GPU that the plan gives to this rank; None where it gives none."""
+def _read_share(plan: Path | None, *, rank: int) -> dict[str, Any]:
+    """Return what the plan gives to this rank; nothing without a plan."""
     if plan is None:
-        return None
+        return {}
     try:
         entries = json.loads(plan.read_text(encoding="utf-8"))["ranks"]
-        return next((entry["gpu"] for entry in entries if entry["rank"] == rank), None)
+        return next((dict(entry) for entry in entries if entry["rank"] == rank), {})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             "a binding plan that gives each rank its GPU",

@@ -6,7 +6,7 @@ reported. Leaves which commands run to ``containers.blueprint``, what is staged 
 
 The first stage (the wheels, Horovod compiled) takes most of the time and changes
 seldom. Docker's engines keep it in their layer cache; for Singularity it is kept
-here as a root folder whose name is the hash of every input it has.
+here as a folder whose name is the hash of every input it has, with what the second takes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,17 +26,27 @@ from containers.blueprint import (
     cache_folder,
     draw_blueprint,
     list_steps,
+    load_current_lock,
     place_base,
     write_definitions,
 )
+from containers.compatibility import require_compatible
 from containers.context import lend_host_ca, stage_project
+from containers.drift import follow_archive
+from containers.packages import check_packages, fetch_packages, stage_base, stage_packages
 from containers.process import run_step, stoppable
+from env.atomic import write_text
 from env.errors import UserError
+from env.lock import render_lock
 from env.stack import PROJECT, Stack
+from recipes.layout import PACKAGES, lock_source
 
 SCHEMA_VERSION = 1
+UNUSED_S = 30 * 24 * 3600.0
+"""How long the cache keeps a package that no build uses."""
 KEPT = 2
-"""How many of each kind the cache keeps: the first stage alone takes two gigabytes."""
+"""How many of each kind the cache keeps: a virtual environment takes two gigabytes, one for
+GPUs seven."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,8 @@ def build_image(
     engine: str | None = None,
     output: Path | None = None,
     base: str = "auto",
+    packages: Path | None = None,
+    allow_drift: bool = False,
     force: bool = False,
     dry_run: bool = False,
     root: Path = PROJECT,
@@ -84,6 +96,8 @@ def build_image(
         engine: which program builds; by default the first here that can.
         output: the file to make; ``chexnet-STACK.sif`` or ``.tar`` in this folder by default.
         base: ``"registry"``, ``"local"`` (made by mmdebstrap), or ``"auto"``.
+        packages: a folder saved by ``fetch-packages`` to build from; nothing is fetched then.
+        allow_drift: build with the packages that the archive has now, whatever the lock says.
         force: replace an image that is there.
         dry_run: print the command lines and run none of them.
         root: the project's folder.
@@ -92,10 +106,21 @@ def build_image(
         What was made and how long it took; None after a dry run.
 
     Raises:
-        UserError: wrong use (exit code 2), or the build failed (1); then nothing is
-            left but the log.
+        UserError: wrong use or a saved folder that is not whole (exit code 2), the stack
+            breaks a rule of compatibility (1), or the build failed, be it that the archive
+            has not got the locked packages any more (1); then nothing is left but the log.
     """
-    plan = draw_blueprint(stack, format=format, engine=engine, output=output, base=base, root=root)
+    if packages and allow_drift:
+        raise UserError("a saved folder, or what the archive has now",
+                        found="both --packages and --allow-drift", fix="leave one out")  # fmt: skip
+    lock, drift = load_current_lock(stack), ()
+    if allow_drift and not dry_run:
+        lock, drift = follow_archive(lock, stack=stack)
+    plan = draw_blueprint(
+        stack, lock=lock, format=format, engine=engine, output=output, base=base,
+        saved=packages and packages.absolute(), drift=drift, root=root,
+    )  # fmt: skip
+    require_compatible(stack, lock=plan.lock)
     _check_output(plan.output, force=force)
     _say(plan)
     if dry_run:
@@ -139,19 +164,31 @@ def _say(plan: Blueprint) -> None:
     base = "a local base, made by mmdebstrap" if plan.base else plan.lock.base["image"]
     lent = f"; lending {plan.ca} to the build" if plan.ca else ""
     print(f"building {plan.output.name} with {plan.engine.name} on {base}{lent}", file=sys.stderr)
+    for line in plan.drift:
+        print(f"drift: {line}", file=sys.stderr)
 
 
 def _run(plan: Blueprint) -> dict[str, float]:
     """Stage what the build reads, write the definitions, run every step."""
     steps = list_steps(plan)
+    started = time.monotonic()
+    files = _obtain_packages(plan)
+    seconds = {"obtain the packages": time.monotonic() - started}
     stage_project(plan.context, root=plan.root)
+    if plan.drift:  # the image's lock is what the image was made from
+        write_text(plan.context / lock_source(plan.lock), render_lock(plan.lock))
+    if plan.packages != plan.saved:
+        stage_packages(plan.lock, files=files, folder=plan.packages)
+    if plan.base:
+        stage_base(plan.lock, files=files, folder=plan.base_packages)
     # A run's record names the program's revision; in an image there is no repository to ask.
     revision = plan.labels["org.opencontainers.image.revision"]
     (plan.context / "chexnet" / "REVISION").write_text(revision + "\n", encoding="utf-8")
+    # Mounted over a folder that is itself mounted: it needs a place there.
+    (plan.lent / Path(PACKAGES).name).mkdir(parents=True)
     if plan.ca:
-        lend_host_ca(plan.ca, folder=plan.work / "lent")
+        lend_host_ca(plan.ca, folder=plan.lent)
     write_definitions(plan)
-    seconds = {}
     for step in steps:
         if step.product:
             step.product[1].parent.mkdir(parents=True, exist_ok=True)
@@ -163,6 +200,29 @@ def _run(plan: Blueprint) -> dict[str, float]:
     _prune(cache_folder() / "stages", keep=KEPT)
     _prune(cache_folder() / "bases", keep=2 * KEPT)  # a tar file and a folder each
     return seconds
+
+
+def _obtain_packages(plan: Blueprint) -> list[Path]:
+    """Return the files to install from: those of the saved folder, or of the cache.
+
+    Raises:
+        UserError: a saved folder is not whole, or the archive has drifted from the lock.
+    """
+    if plan.saved:
+        return check_packages(plan.lock, folder=plan.saved)
+    cache = cache_folder() / "packages"
+    files = fetch_packages(plan.lock, stack=plan.stack, folder=cache)
+    _forget_unused(cache, used=files)
+    return files
+
+
+def _forget_unused(folder: Path, *, used: Iterable[Path]) -> None:
+    """Remove the files of a cache that no build has used for a while."""
+    for path in used:
+        os.utime(path)
+    for path in folder.glob("*/*"):
+        if time.time() - path.stat().st_mtime > UNUSED_S:
+            path.unlink(missing_ok=True)
 
 
 def _prune(folder: Path, *, keep: int) -> None:

@@ -1,6 +1,7 @@
 """Holds stacks against the rules: a table, the reasons, an answer to what goes together.
 
-Leaves the rules and their verdicts to ``env.rules``, and the search to ``env.solver``.
+Knows when a stack must not be locked or built. Leaves the rules and their verdicts to
+``env.rules``, and the search to ``env.solver``.
 """
 
 from __future__ import annotations
@@ -11,20 +12,26 @@ from collections.abc import Iterable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from env.lock import load_lock, lock_path
+from env.errors import UserError
+from env.lock import Lock, load_lock, lock_path, make_lock
 from env.rules import (
     BROKEN,
     CANNOT_TELL,
     DOES_NOT_APPLY,
+    FAIL,
     HOLDS,
+    WARN,
     Rule,
     Verdict,
     exit_code,
     judge_rules,
+    judge_stack,
+    load_rules,
+    machines_of,
     versions_of_stack,
 )
 from env.solver import Solution, parse_wanted, solve
-from env.stack import load_stack, load_stacks
+from env.stack import Stack, load_stack, load_stacks
 from env.versions import parse_version
 
 SCHEMA_VERSION = 1
@@ -37,7 +44,7 @@ def check_stacks(*, as_json: bool = False) -> int:
     Returns:
         The exit code: 1 where a rule is broken, 3 where one cannot tell, else 0.
     """
-    verdicts = {name: judge_rules(known) for name, known in _versions().items()}
+    verdicts = {name: judge_stack(stack, lock=lock) for name, (stack, lock) in _locked().items()}
     code = exit_code(verdict for said in verdicts.values() for verdict in said)
     if as_json:
         _print_json(
@@ -45,10 +52,15 @@ def check_stacks(*, as_json: bool = False) -> int:
         )
         return code
     table = Table("rule", *verdicts, title="Stacks by the rules (env/rules.toml)")
-    for row in zip(*verdicts.values(), strict=True):
-        table.add_row(row[0].rule.id, *(_SIGNS[verdict.outcome] for verdict in row))
+    rows = list(zip(*verdicts.values(), strict=True))
+    spoken = [row for row in rows if any(v.outcome != DOES_NOT_APPLY for v in row)]
+    for row in spoken:
+        table.add_row(row[0].rule.id, *map(_sign, row))
     Console().print(table)
+    print(f"{len(rows) - len(spoken)} more rules are about versions that no stack has.")
     for name, said in verdicts.items():
+        if not lock_path(name).exists():
+            print(f"{name}: not locked yet (invoke lock --stack {name}): judged by the catalogue")
         _print_troubles(name, said)
     return code
 
@@ -59,24 +71,40 @@ def explain_stack(name: str, *, as_json: bool = False) -> int:
     Raises:
         UserError: there is no stack of that name.
     """
-    versions = _versions_of(name)
-    said = judge_rules(versions)
+    stack = load_stack(name)
+    lock = lock_of(stack)
+    said = judge_stack(stack, lock=lock)
+    versions = versions_of_stack(stack, lock=lock)
     code = exit_code(said)
     if as_json:
         _print_json(stacks=[_as_data(name, said)], versions=versions, exit_code=code)
         return code
+    _print_promises(stack)
     about = [verdict for verdict in said if verdict.outcome != DOES_NOT_APPLY]
     for verdict in about:
-        rule = verdict.rule
-        print(f"{_SIGNS[verdict.outcome]}: {rule.id}")
-        print(f"  {_pairs({one: versions[one] for one in sorted(rule.components)})}")
-        print(f"  needs {_pairs(rule.requires)} where {_pairs(rule.when)}")
-        print(f"  {rule.reason}")
-        for source in rule.sources:
-            print(f"  source: {source}")
+        _print_reason(verdict, versions, machines_of(stack))
     print(f"{name}: {len(about)} rules speak about its versions, {len(said) - len(about)} do not.")
     _print_troubles(name, said)
     return code
+
+
+def require_compatible(stack: Stack, *, lock: Lock) -> None:
+    """Refuse a stack that breaks a rule; one that only warns may pass.
+
+    Raises:
+        UserError: rules are broken, each named with its fix (exit code 1).
+    """
+    broken = [v.rule for v in judge_stack(stack, lock=lock) if _is_broken(v)]
+    if broken:
+        versions = versions_of_stack(stack, lock=lock)
+        here = {name: versions.get(name) for rule in broken for name in sorted(rule.components)}
+        raise UserError(
+            "; ".join(f"{rule.id}: {_pairs(rule.requires)} where {_pairs(rule.when)}"
+                      for rule in broken),
+            found=f"stack {stack.name!r}: {_pairs({k: v for k, v in here.items() if v})}. "
+            + " ".join(dict.fromkeys(rule.reason for rule in broken)),
+            fix=" and ".join(dict.fromkeys(rule.fix for rule in broken)), exit_code=1,
+        )  # fmt: skip
 
 
 def solve_versions(question: str, *, as_json: bool = False) -> int:
@@ -89,16 +117,18 @@ def solve_versions(question: str, *, as_json: bool = False) -> int:
         UserError: the question is not COMPONENT=VERSION …
     """
     wanted = parse_wanted(question)
-    stacks = _versions()
-    solution = solve(wanted, others=stacks.values())
+    stacks = {name: versions_of_stack(s, lock=lock) for name, (s, lock) in _locked().items()}
+    solution = solve(wanted, others=map(_upstream, stacks.values()))
+    warnings = _warnings(solution.newest or {})
     misfits = {name: _misfits(known, wanted) for name, known in stacks.items()}
     if as_json:
         _print_json(
             wanted=wanted, newest=solution.newest, choices=solution.choices,
-            conflict=[rule.id for rule in solution.conflict], stacks=misfits,
+            conflict=[rule.id for rule in solution.conflict],
+            warnings=[rule.id for rule in warnings], stacks=misfits,
         )  # fmt: skip
     else:
-        _print_solution(solution)
+        _print_solution(solution, warnings)
         for name, reasons in misfits.items():
             free = _not_judged(stacks[name], wanted)
             fits = f"fits; no rule ties {', '.join(free)} to it" if free else "fits"
@@ -106,26 +136,59 @@ def solve_versions(question: str, *, as_json: bool = False) -> int:
     return 0 if solution.newest else 1
 
 
-def _versions() -> dict[str, dict[str, str | None]]:
+def _locked() -> dict[str, tuple[Stack, Lock]]:
+    return {name: (stack, lock_of(stack)) for name, stack in load_stacks().items()}
+
+
+def lock_of(stack: Stack) -> Lock:
+    """Return a stack's lock; one that names no packages where it was not locked yet."""
+    path = lock_path(stack.name)
+    return load_lock(path) if path.exists() else make_lock(stack, python=())
+
+
+def _is_broken(verdict: Verdict) -> bool:
+    return verdict.outcome == BROKEN and verdict.rule.severity == FAIL
+
+
+def _sign(verdict: Verdict) -> str:
+    warns = verdict.outcome == BROKEN and verdict.rule.severity == WARN
+    return "warns" if warns else _SIGNS[verdict.outcome]
+
+
+def _warnings(versions: Mapping[str, str]) -> list[Rule]:
+    warning = [rule for rule in load_rules() if rule.severity == WARN]
+    return [v.rule for v in judge_rules(versions, rules=warning) if v.outcome == BROKEN]
+
+
+def _upstream(versions: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the versions as their makers number them, without the distribution's revision."""
+    known = {name: parse_version(text) for name, text in versions.items() if text}
     return {
-        name: versions_of_stack(stack, lock=load_lock(lock_path(name)))
-        for name, stack in load_stacks().items()
+        name: text.text.rpartition("-")[0] if text.revision else text.text
+        for name, text in known.items()
     }
 
 
-def _versions_of(name: str) -> dict[str, str | None]:
-    return versions_of_stack(load_stack(name), lock=load_lock(lock_path(name)))
-
-
 def _misfits(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:
-    """Return why a stack is no answer: other versions, or rules that it breaks with these."""
+    """Return why a stack is no answer: other versions, or rules that it breaks with these.
+
+    A wanted version that the stack does not choose, such as a driver's, stands for all that
+    begin with it, as in the search.
+    """
     reasons = []
     for component, version in wanted.items():
         own = known.get(component)
         if own is not None and not parse_version(own).has_prefix(version):
             reasons.append(f"has {component} {own}")
-    verdicts = judge_rules({**wanted, **known})
-    return reasons + [f"breaks {v.rule.id}" for v in verdicts if v.outcome == BROKEN]
+    # What the stack lacks is not searched; what the wanted versions break among themselves is
+    # nothing to a stack without CUDA.
+    rules = [
+        rule for rule in load_rules()
+        if rule.components <= {*known, *wanted}
+        and ("cuda" in known or rule.components & {*known})
+    ]  # fmt: skip
+    conflict = solve({**wanted, **_upstream(known)}, rules=rules).conflict
+    return reasons + [f"breaks {rule.id}" for rule in conflict]
 
 
 def _not_judged(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:
@@ -138,7 +201,37 @@ def _not_judged(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> l
     ]  # fmt: skip
 
 
-def _print_solution(solution: Solution) -> None:
+def _print_promises(stack: Stack) -> None:
+    """Print the machines that a stack is for, with the source of the claim."""
+    if not stack.gpus:
+        return
+    print(f"driver: {stack.driver_minimum} or later")
+    for gpu in stack.gpus:
+        how = "machine code" if gpu.code == "binary" else "compiled by the driver at first use"
+        print(f"GPU {gpu.compute_capability}, {gpu.name}: {how}, driver {gpu.driver} or later")
+    for claim in ("driver_minimum", "gpus"):
+        for source in stack.sources.get(claim, ()):
+            print(f"  source: {source}")
+
+
+def _print_reason(
+    verdict: Verdict, versions: Mapping[str, str | None], machines: Iterable[Mapping[str, str]]
+) -> None:
+    rule = verdict.rule
+    print(f"{_sign(verdict)}: {rule.id}")
+    own = {name: versions[name] for name in sorted(rule.components) if name in versions}
+    print(f"  {_pairs(own)}")
+    asked = {name: [m[name] for m in machines if name in m] for name in sorted(rule.components)}
+    for name, texts in asked.items():
+        if texts and name not in versions:
+            print(f"  {name} {', '.join(dict.fromkeys(texts))}")
+    print(f"  needs {_pairs(rule.requires)} where {_pairs(rule.when)}")
+    print(f"  {rule.reason}")
+    for source in rule.sources:
+        print(f"  source: {source}")
+
+
+def _print_solution(solution: Solution, warnings: Iterable[Rule]) -> None:
     asked = _pairs(solution.wanted)
     if solution.newest is None:
         print(f"Nothing the rules name goes together with {asked}. These rules conflict:")
@@ -151,12 +244,15 @@ def _print_solution(solution: Solution) -> None:
         table.add_row(name, newest, ", ".join(others))
     Console().print(table)
     print("Each set breaks no rule; not every version of the last column fits every other.")
+    for rule in warnings:
+        print("The newest set works, with a warning:")
+        _print_rule(rule)
 
 
 def _print_troubles(name: str, verdicts: Iterable[Verdict]) -> None:
     for verdict in verdicts:
         if verdict.outcome in {BROKEN, CANNOT_TELL}:
-            print(f"{name}: {_SIGNS[verdict.outcome]}:")
+            print(f"{name}: {_sign(verdict)}:")
             _print_rule(verdict.rule)
 
 
@@ -175,8 +271,8 @@ def _as_data(name: str, verdicts: Iterable[Verdict]) -> dict[str, object]:
     return {
         "stack": name,
         "verdicts": [
-            {"rule": v.rule.id, "outcome": v.outcome, "reason": v.rule.reason,
-             "sources": v.rule.sources, "fix": v.rule.fix}
+            {"rule": v.rule.id, "outcome": v.outcome, "severity": v.rule.severity,
+             "reason": v.rule.reason, "sources": v.rule.sources, "fix": v.rule.fix}
             for v in verdicts
         ],
     }  # fmt: skip

@@ -54,11 +54,20 @@ def stage_project(destination: Path, *, root: Path, parts: Sequence[str] = PROJE
                 shutil.copytree(source, destination / part, ignore=_NEVER)
             else:
                 shutil.copy2(source, destination / part)
+        _even_modes(destination)
         return
     for name in filter(None, tracked.split("\0")):
         if (root / name).is_file():
             (destination / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, destination / name)
+    _even_modes(destination)
+
+
+def _even_modes(folder: Path) -> None:
+    """Give files the modes that git knows of: a checkout has those of its user's mask."""
+    for path in folder.rglob("*"):
+        runs = path.is_dir() or path.stat().st_mode & 0o100
+        path.chmod(0o755 if runs else 0o644)
 
 
 def find_host_ca(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -69,27 +78,62 @@ def find_host_ca(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 def lend_host_ca(ca: Path, *, folder: Path) -> Path:
     """Put the CA bundle into a folder of its own, to be mounted, and return that folder."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ca, folder / HOST_CA_NAME)
     return folder
 
 
-def origin_labels(root: Path, *, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def find_epoch(root: Path, *, otherwise: int, environ: Mapping[str, str] = os.environ) -> int:
+    """Return the time that a build of this project gives to what it makes.
+
+    Not the time of building, so that two builds are the same: SOURCE_DATE_EPOCH where that
+    is set, else when the revision was committed, else the lock's own.
+
+    Raises:
+        UserError: SOURCE_DATE_EPOCH is no number.
+    """
+    told = environ.get("SOURCE_DATE_EPOCH")
+    try:
+        return int(told or _git(root, "log", "-1", "--format=%ct") or otherwise)
+    except ValueError as error:
+        raise UserError("SOURCE_DATE_EPOCH in seconds since 1970", found=repr(told),
+                        fix="unset it, or set a whole number") from error  # fmt: skip
+
+
+def origin_labels(root: Path, *, epoch: int) -> dict[str, str]:
     """Return the labels that say what an image is made from, by their OCI names.
 
-    The revision ends in ``-dirty`` where the working tree differs from it; the time
-    follows SOURCE_DATE_EPOCH where that is set.
+    The revision ends in ``-dirty`` where the working tree differs from it.
     """
     revision = (_git(root, "rev-parse", "HEAD") or UNKNOWN).strip()
     if _git(root, "status", "--porcelain", "--", *PROJECT_PARTS):
         revision += "-dirty"
-    epoch = environ.get("SOURCE_DATE_EPOCH")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    moment = datetime.fromtimestamp(epoch, UTC)
     return {
         "org.opencontainers.image.created": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "org.opencontainers.image.revision": revision,
         "org.opencontainers.image.source": _public_url(_git(root, "remote", "get-url", "origin")),
     }
+
+
+def tracked_files(root: Path, *, revision: str, parts: Sequence[str]) -> dict[str, str] | None:
+    """Return git's hash by path of the files of a revision.
+
+    Args:
+        root: the project's folder.
+        revision: a commit; one that ends in ``-dirty`` names no state that git knows.
+        parts: files and folders of it.
+
+    Returns:
+        None where this is no repository or the revision is not in it.
+    """
+    if not revision or revision.startswith("-"):
+        return None
+    told = _git(root, "ls-tree", "-r", "-z", revision, "--", *parts)
+    if told is None:
+        return None
+    entries = (entry.partition("\t") for entry in told.split("\0") if entry)
+    return {path: head.split()[2] for head, _, path in entries}
 
 
 def _public_url(remote: str | None) -> str:

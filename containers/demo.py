@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from containers.job import Job
 from containers.launch import Site, run_command
 from containers.train import Training, evaluate, train
 from env.errors import EXIT_FAILED, EXIT_GOOD, UserError
@@ -104,7 +105,7 @@ def _steps(
     training = Training(
         data,
         run,
-        ranks=ranks,
+        job=Job(ranks),
         settings=("preset=demo", *([f"epochs={epochs}"] if epochs else [])),
         resume=(run / "config.json").exists(),
     )

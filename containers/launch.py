@@ -1,7 +1,7 @@
 """Turns a binding plan into a launcher's command line, and runs it.
 
-Knows Open MPI's flags. Leaves the plan to ``env.binding`` and the prefix that
-enters an image to ``containers.runtime``. The same command line carries the
+Leaves the plan to ``env.binding``, the launchers' flags to ``containers.launchers`` and the
+prefix that enters an image to ``containers.runtime``. The same command line carries the
 validation's ranks and the training's, so that what was checked is what runs.
 """
 
@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from containers.launchers import Launch, render_launch
 from containers.runtime import exec_command
-from env.binding import BindingPlan, plan_local
+from env.binding import BindingPlan, HostShare, plan_job
 from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
-from env.probes.topology import probe_cores, probe_cpuset
+from env.probes.topology import probe_topology
 from env.stack import PROJECT
-
-STOP_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True)
@@ -62,53 +61,40 @@ class Site:
         return exec_command(self.image, command, binds=[(bind, None) for bind in self.binds])
 
 
-def plan_ranks(ranks: int, *, oversubscribe: bool = False) -> BindingPlan:
+def plan_ranks(ranks: int, *, oversubscribe: bool = False, device: str = "auto") -> BindingPlan:
     """Return the plan for this machine.
 
     Raises:
-        UserError: there are more ranks than cores and ``oversubscribe`` is off.
+        UserError: as ``plan_on``.
     """
-    cores = probe_cores()
-    if ranks > len(cores) and not oversubscribe:
-        plan_local(ranks, host=os.uname().nodename, cores=cores)  # says what is wrong
-    # Open MPI binds within the control group's CPUs whatever the mask around it: where a
-    # mask is narrower, binding would lead out of it. The ranks then keep that mask.
-    narrowed = {cpu for core in cores for cpu in core} != set(probe_cpuset())
-    return plan_local(
-        ranks, host=os.uname().nodename, cores=cores, share_cores=oversubscribe or narrowed
-    )
+    shares = [HostShare(probe_topology(), ranks)]
+    return plan_on(shares, oversubscribe=oversubscribe, device=device)
 
 
-def mpirun_command(
-    plan: BindingPlan, *, command: Sequence[str], as_root: bool | None = None
-) -> list[str]:
-    """Return the ``mpirun`` command line that starts one process for each rank of a plan.
-
-    ``--map-by slot:PE=k`` fills the cores in order, k for each rank: on one socket it is
-    the ``--map-by socket`` of the CheXNet scaling study, and a rank keeps k cores for its input
-    threads, where Open MPI alone would bind two ranks or fewer to one core each.
+def plan_on(
+    shares: Sequence[HostShare], *, oversubscribe: bool = False, device: str = "auto"
+) -> BindingPlan:
+    """Return the plan for hosts whose topology is known.
 
     Args:
-        plan: one host's ranks.
-        command: what every rank runs.
-        as_root: whether root asks; Open MPI refuses root without a flag. By default
-            what this process is.
+        shares: the hosts in the order in which ranks fill them.
+        oversubscribe: bind nothing, so that there may be more ranks than cores.
+        device: ``"gpu"`` gives each rank a GPU and cores near it, ``"cpu"`` none; ``"auto"``
+            does so where there are as many GPUs as ranks: no harm to ranks that compute on
+            the CPU.
+
+    Raises:
+        UserError: there are more ranks than cores and ``oversubscribe`` is off, or more
+            ranks than GPUs.
     """
-    root = os.geteuid() == 0 if as_root is None else as_root
-    if plan.cores_per_rank:
-        binding = ["--map-by", f"slot:PE={plan.cores_per_rank}", "--bind-to", "core"]
-    else:
-        binding = ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
-    allow = ["--allow-run-as-root"] if root else []
-    # A rank that is told to stop finishes its step first; Open MPI would kill it after 1 s.
-    # It waits that long whenever a rank fails, too, even if none is left: so not longer.
-    patience = ["--mca", "odls_base_sigkill_timeout", str(STOP_TIMEOUT_S)]
-    return ["mpirun", *allow, *patience, "-np", str(len(plan.ranks)), *binding, *command]
+    enough = all(len(share.topology.gpus) >= share.ranks for share in shares)
+    use_gpus = device == "gpu" or (device == "auto" and enough)
+    return plan_job(shares, use_gpus=use_gpus, share_cores=oversubscribe)
 
 
-def launch_command(plan: BindingPlan, *, command: Sequence[str], site: Site) -> list[str]:
-    """Return the command line that runs ``command`` on every rank of a plan, at a site."""
-    return mpirun_command(plan, command=site.enter(command))
+def launch_command(launch: Launch, *, command: Sequence[str], site: Site) -> list[str]:
+    """Return the command line that runs ``command`` on every rank of a launch, at a site."""
+    return render_launch(launch, command=site.enter(command))
 
 
 def project_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -138,14 +124,19 @@ def run_command(argv: Sequence[str], *, dry_run: bool = False) -> int:
     try:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=project_environ())
     except FileNotFoundError as error:
-        raise UserError(
-            f"the program {argv[0]!r} on PATH",
-            found="none",
-            fix="run through env/bootstrap.sh, or inside the image",
-            exit_code=EXIT_FAILED,
-        ) from error
+        raise missing_program(argv[0]) from error
     code = _wait(child)
     return code if code >= 0 else 128 - code
+
+
+def missing_program(name: str) -> UserError:
+    """Return the error for a program that is not on PATH."""
+    return UserError(
+        f"the program {name!r} on PATH",
+        found="none",
+        fix="run through env/bootstrap.sh, or inside the image",
+        exit_code=EXIT_FAILED,
+    )
 
 
 def simplify(code: int) -> int:

@@ -1,8 +1,9 @@
-"""Resolving a Stack into a Lock: which exact wheels, each with its index's hash.
+"""Resolving a Stack into a Lock: which exact wheels and packages, each with its hash.
 
-Knows how pip is asked for another Python and distribution than this machine's, and how
-its report is dealt out to the groups of a stack. Leaves the lock's format to
-``env.lock`` and choosing versions that a rule is about to the catalogue.
+Knows how pip is asked for another Python and distribution than this machine's, how its
+report is dealt out to the groups of a stack, and what cannot be made exact here. Leaves
+the distribution's packages to ``containers.archive``, the lock's format to ``env.lock``
+and choosing versions that a rule is about to the catalogue.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from containers.archive import Resolution, resolve_system
+from containers.base import find_digest
+from containers.compatibility import require_compatible
 from env.errors import UserError
 from env.lock import GROUPS, Lock, PythonPackage, lock_path, make_lock, render_lock
 from env.stack import Stack, load_stack
@@ -43,9 +47,14 @@ def write_lock(stack_name: str, *, output: Path | None = None) -> Path:
         The file written.
 
     Raises:
-        UserError: there is no such stack, or pip found no set of wheels.
+        UserError: there is no such stack, pip found no set of wheels, or what was found
+            breaks a rule of compatibility.
     """
-    lock = resolve_lock(load_stack(stack_name))
+    stack = load_stack(stack_name)
+    # What the catalogue alone tells comes first: pip would say no more than "conflict".
+    require_compatible(stack, lock=make_lock(stack, python=()))
+    lock = resolve_lock(stack)
+    require_compatible(stack, lock=lock)
     path = output or lock_path(stack_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".new")
@@ -55,12 +64,37 @@ def write_lock(stack_name: str, *, output: Path | None = None) -> Path:
 
 
 def resolve_lock(stack: Stack) -> Lock:
+    """Ask for everything a stack is made of, and say what remains inexact, and why.
+
+    Args:
+        stack: the stack; its distribution, Python and glibc need not be this machine's.
+
+    Raises:
+        UserError: an index or archive does not answer or has not got what is asked for,
+            or this Python reads a dependency's conditions otherwise than the stack's would.
+    """
+    gaps = {}
+    python = resolve_python(stack)
+    if stack.base.distribution == "debian":
+        system = resolve_system(stack)
+    else:
+        system = Resolution((), "")
+        gaps["system_packages"] = (
+            f"only Debian's archive can be asked, and this stands on {stack.base.distribution}"
+        )
+    digest = find_digest(stack.base.image)
+    if digest is None:
+        gaps["base.digest"] = "no registry answered when this was locked"
+    return make_lock(
+        stack, python=python, system_packages=system.packages, archive_date=system.date,
+        base_digest=digest, gaps=gaps,
+    )  # fmt: skip
+
+
+def resolve_python(stack: Stack) -> tuple[PythonPackage, ...]:
     """Ask a package index for the wheels of a stack.
 
     All groups are resolved in one go, so a package has one version in all of them.
-
-    Args:
-        stack: the stack; its Python and glibc need not be this machine's.
 
     Raises:
         UserError: pip found no set of wheels, or this Python reads a dependency's
@@ -77,7 +111,7 @@ def resolve_lock(stack: Stack) -> Lock:
             raise UserError(f"a set of wheels for the stack {stack.name!r}", found=f"pip: {said}",
                             fix="correct the versions in env/stacks.toml, or the way to the index",
                             exit_code=1)  # fmt: skip
-        return make_lock(stack, python=packages_of(stack, json.loads(report.read_text())))
+        return packages_of(stack, json.loads(report.read_text()))
 
 
 def pip_command(stack: Stack, *, report: Path) -> list[str]:
@@ -127,9 +161,9 @@ def requirements_of(stack: Stack, *, group: str) -> tuple[Requirement, ...]:
     names = getattr(stack.python, group)
     held = {canonicalize_name(key): version for key, version in stack.components.items()}
     if group == "run":
-        names = (stack.python.tensorflow, *names)
-        tensorflow = canonicalize_name(Requirement(stack.python.tensorflow).name)
-        held[tensorflow] = stack.components["tensorflow"]
+        names = (*stack.python.wheels.values(), *names)
+        for component, wheel in stack.python.wheels.items():
+            held[canonicalize_name(Requirement(wheel).name)] = stack.components[component]
     asked = (Requirement(name) for name in names)
     return tuple(
         Requirement(f"{item}=={held[name]}")

@@ -8,13 +8,30 @@ image when there is one, since that is where the libraries are.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from containers.launch import Site, launch_command, plan_ranks, run_command
+from containers.job import (
+    FOLDER_PREFIX,
+    Job,
+    Survey,
+    choose_launcher,
+    launch_here,
+    launch_there,
+    look_at_hosts,
+    show_survey,
+)
+from containers.launch import Site, launch_command, run_command
+from containers.launchers import Launch
+from containers.ranks import start_ranks
 from env.atomic import write_text
-from env.binding import BindingPlan, render_plan
+from env.binding import render_plan
 from env.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
+from env.probes.host import probe_host
+
+# Ranks give up joining before the launch is given up, so that they can say so.
+_JOIN_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -22,22 +39,28 @@ class Preflight:
     """What is to be proved, and where its files go.
 
     Attributes:
-        plan: the ranks.
+        launch: the ranks and what starts them.
         site: this environment or an image.
         folder: takes the plan, the ranks' records and the report.
         device: ``"auto"``, ``"cpu"`` or ``"gpu"``: what training will ask for.
         options: further options of ``python -m env``, e.g. ``("--skip", "shm")``.
+        paths: files and folders that every rank needs.
+        allreduce_mib: sum so many MiB over the ranks; 0 for not.
+        timeout_s: seconds that the ranks may take.
     """
 
-    plan: BindingPlan
+    launch: Launch
     site: Site
     folder: Path
     device: str = "auto"
     options: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()
+    allreduce_mib: int = 0
+    timeout_s: float = field(default=Job.timeout_s)
 
     @property
     def plan_file(self) -> Path:
-        """Return where the plan lies for the ranks to read."""
+        """Return where the plan lies for the judge to read."""
         return self.folder / "plan.json"
 
     @property
@@ -45,9 +68,11 @@ class Preflight:
         """Return where the validation report is written."""
         return self.folder / "environment.json"
 
-    def write_plan(self) -> None:
-        """Write the plan for the ranks to read."""
-        self.plan_file.write_text(render_plan(self.plan), encoding="utf-8")
+    def write_files(self) -> None:
+        """Write the plan, and what the launcher reads."""
+        write_text(self.plan_file, render_plan(self.launch.plan))
+        for path, text in self.launch.files().items():
+            write_text(path, text)
 
     def host_commands(self) -> list[list[str]]:
         """Return what is judged outside the image: the launcher that starts ranks in it."""
@@ -58,41 +83,102 @@ class Preflight:
 
     def commands(self) -> tuple[list[str], list[str], list[str]]:
         """Return the three command lines: static phase, ranks, verdict over both."""
-        facts = str(self.folder / "static.json")
-        records = str(self.folder / "ranks")
-        rank = ["python", "-m", "env", "rank", "--records", records]
+        facts, records = str(self.folder / "static.json"), str(self.folder / "ranks")
         judge = [
-            "python", "-m", "env", "--ranks", str(len(self.plan.ranks)), "--plan",
+            "python", "-m", "env", "--ranks", str(len(self.launch.plan.ranks)), "--plan",
             str(self.plan_file), "--device", self.device, "--json", str(self.report_file),
             *self.options,
         ]  # fmt: skip
+        labelled = replace(self.launch, label=True)
+        # Ranks print what they see: on other hosts there is no such folder.
+        binds = tuple(bind for bind in self.site.binds if bind != self.folder)
         return (
             self.site.enter([*judge, "--quiet-pass", "--save-facts", facts]),
-            launch_command(self.plan, command=rank, site=self.site),
+            launch_command(labelled, command=self._rank(), site=replace(self.site, binds=binds)),
             self.site.enter([*judge, "--facts", facts, "--records", records]),
         )
+
+    def _rank(self) -> list[str]:
+        """Return what every rank runs: it looks at what the checks will ask for, no more."""
+        rank = ["python", "-m", "env", "rank", "--time-limit", f"{_JOIN_SHARE * self.timeout_s:g}"]
+        for name, value in zip(self.options, self.options[1:], strict=False):
+            if name in ("--only", "--skip"):
+                rank += [name, value]
+        for path in self.paths:
+            rank += ["--see", str(path)]
+        if self.allreduce_mib:
+            rank += ["--allreduce", str(self.allreduce_mib)]
+        if self.launch.hosts:  # the static phase looks at this host, ranks at the others
+            rank += ["--hosts-but", str(probe_host()["host.boot_id"].value)]
+        return rank
 
 
 def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
     """Prove the machine.
 
     The ranks are launched only where the static phase found nothing wrong: a launch
-    that must fail would only bury the reason. What the launcher itself returns is not
-    judged here, since a rank that did not report is what the verdict is about.
+    that must fail would only bury the reason. What the launcher itself returns is for
+    the verdict, which has its words.
 
     Returns:
         0 good, 1 a check failed, 2 wrong use, 3 a required check could not tell.
     """
+    records = preflight.folder / "ranks"
     if not dry_run:
-        preflight.write_plan()
-        (preflight.folder / "ranks").mkdir(exist_ok=True)
+        records.mkdir(exist_ok=True)
     static, ranks, verdict = preflight.commands()
     for line in (*preflight.host_commands(), static):
         code = run_command(line, dry_run=dry_run)
         if code != EXIT_GOOD:
             return _known(code)
-    run_command(ranks, dry_run=dry_run)
+    if dry_run:
+        run_command(ranks, dry_run=True)
+    else:
+        start_ranks(ranks, folder=records, timeout_s=preflight.timeout_s)
     return _known(run_command(verdict, dry_run=dry_run))
+
+
+def prepare_launch(
+    job: Job, *, site: Site, folder: Path, device: str, report: Path | None = None,
+    dry_run: bool = False,
+) -> tuple[Launch | None, int]:  # fmt: skip
+    """Return how the job's ranks are started, or None and the exit code where hosts are lost.
+
+    Args:
+        job: what was asked for.
+        site: this environment or an image.
+        folder: takes the files that the launcher reads.
+        device: ``"auto"``, ``"cpu"`` or ``"gpu"``: what training will ask for.
+        report: where to leave the report on hosts that are lost.
+        dry_run: look at nothing, print how it would be done.
+
+    Raises:
+        UserError: there is no launcher, or the ranks do not fit.
+    """
+    launcher = choose_launcher(job)
+    if not job.hosts:
+        return launch_here(job, launcher=launcher, folder=folder, device=device), EXIT_GOOD
+    if dry_run:
+        run_command(show_survey(job, launcher=launcher, site=site, folder=folder), dry_run=True)
+        survey = None
+    else:
+        bare = replace(site, binds=tuple(bind for bind in site.binds if bind != folder))
+        survey = look_at_hosts(job, launcher=launcher, site=bare, folder=folder / "survey")
+        if survey.shares is None:
+            return None, _judge_survey(survey, site=site, report=report)
+    launch = launch_there(job, survey, launcher=launcher, folder=folder, device=device)
+    return launch, EXIT_GOOD
+
+
+def _judge_survey(survey: Survey, *, site: Site, report: Path | None) -> int:
+    """Say which hosts did not answer, and what the launcher said; return the exit code."""
+    line: Sequence[str] = [
+        "python", "-m", "env", "--only", "launch.ended,ranks.reported", "--records",
+        str(survey.folder), "--plan", str(survey.folder / "plan.json"),
+        *(["--json", str(report)] if report else []),
+    ]  # fmt: skip
+    code = run_command(site.enter(line))
+    return EXIT_FAILED if code == EXIT_GOOD else _known(code)
 
 
 @dataclass(frozen=True)
@@ -100,20 +186,20 @@ class Validation:
     """What the user asked of ``validate-env``.
 
     Attributes:
-        ranks: processes to launch and judge together.
+        job: the ranks to launch and judge together.
         image: validate inside this image, None for this environment.
         device: ``"auto"``, ``"cpu"`` or ``"gpu"``.
         report: where to leave the report as JSON, None for nowhere.
         options: further options of ``python -m env``.
-        oversubscribe: allow more ranks than cores, bound to nothing.
+        allreduce_mib: sum so many MiB over the ranks; 0 for not.
     """
 
-    ranks: int = 1
+    job: Job = field(default_factory=Job)
     image: Path | None = None
     device: str = "auto"
     report: Path | None = None
     options: tuple[str, ...] = ()
-    oversubscribe: bool = False
+    allreduce_mib: int = 0
 
 
 def validate(validation: Validation, *, dry_run: bool = False) -> int:
@@ -128,13 +214,24 @@ def validate(validation: Validation, *, dry_run: bool = False) -> int:
             found=f"no {validation.report.parent}",
             fix="make it first, or name another --json FILE",
         )
-    plan = plan_ranks(validation.ranks, oversubscribe=validation.oversubscribe)
-    with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
-        site = Site(validation.image, binds=(Path(name),))
-        preflight = Preflight(plan, site, Path(name), validation.device, validation.options)
-        code = run_preflight(preflight, dry_run=dry_run)
-        if validation.report is not None and preflight.report_file.exists():
-            write_text(validation.report, preflight.report_file.read_text(encoding="utf-8"))
+    job = validation.job
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
+        folder = Path(name)
+        site = Site(validation.image, binds=(folder,))
+        report = folder / "environment.json"
+        launch, code = prepare_launch(
+            job, site=site, folder=folder, device=validation.device, report=report, dry_run=dry_run
+        )
+        if launch is not None:
+            preflight = Preflight(
+                launch, site, folder, validation.device, validation.options,
+                allreduce_mib=validation.allreduce_mib, timeout_s=job.timeout_s,
+            )  # fmt: skip
+            if not dry_run:
+                preflight.write_files()
+            code = run_preflight(preflight, dry_run=dry_run)
+        if validation.report is not None and report.exists():
+            write_text(validation.report, report.read_text(encoding="utf-8"))
         return code
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from env.errors import UserError, unknown_name
+from recipes.layout import PACKAGES
 
 PROBE_TIMEOUT_S = 10
 HOST_CA_NAME = "host-ca.crt"
@@ -33,7 +34,10 @@ class BuildRequest:
         tag: the image's name in an engine's store.
         labels: those only known now; Singularity has them in its definition.
         scratch: where an engine may unpack things while it builds.
-        lent: a folder that holds the host's CA bundle as ``host-ca.crt``, None to lend none.
+        lent: a folder to mount; it holds the host's CA bundle as ``host-ca.crt``, or not.
+        lends_ca: whether it does.
+        packages: the folder of packages that the definition installs from.
+        epoch: the time that the image's files are dated by, in seconds since 1970.
         sandbox: make a root folder rather than an image file (Singularity).
     """
 
@@ -41,9 +45,12 @@ class BuildRequest:
     context: Path
     output: Path
     scratch: Path
+    lent: Path
+    packages: Path
+    epoch: int
+    lends_ca: bool = False
     tag: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    lent: Path | None = None
     sandbox: bool = False
 
 
@@ -84,19 +91,20 @@ class SingularityEngine(Engine):
 
         What a release may not know is set by variables, which older ones ignore.
         """
-        command = ["env"]
+        command = ["env", f"SOURCE_DATE_EPOCH={request.epoch}"]  # mksquashfs dates by it
         for prefix in ("APPTAINER", "SINGULARITY"):
             command.append(f"{prefix}_TMPDIR={request.scratch}")
         # gzip, which every kernel reads, at its first level: the default one takes many
         # times as long for an image that is little smaller.
         command.append("APPTAINER_MKSQUASHFS_ARGS=-Xcompression-level 1")
-        command += [self.name, "build"]
+        # Forced, the definition's labels stand over the engine's own (its time of building).
+        command += [self.name, "build", "--force"]
         if needs_fakeroot():
             command.append("--fakeroot")
         if request.sandbox:
             command.append("--sandbox")
-        if request.lent:
-            command += ["--bind", f"{request.lent}:/mnt:ro"]
+        for source, target in ((request.lent, "/mnt"), (request.packages, PACKAGES)):
+            command += ["--bind", f"{source}:{target}:ro"]
         return [[*command, str(request.output), str(request.definition)]]
 
     def exec_command(
@@ -274,7 +282,7 @@ def _docker_options(request: BuildRequest) -> list[str]:
     options = ["--file", str(request.definition), "--tag", request.tag]
     for name, value in sorted(request.labels.items()):
         options += ["--label", f"{name}={value}"]
-    if request.lent:
+    if request.lends_ca:
         options += ["--secret", f"id=host-ca,src={request.lent / HOST_CA_NAME}"]
     return options
 

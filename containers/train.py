@@ -9,18 +9,13 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from containers.launch import (
-    Site,
-    launch_command,
-    plan_ranks,
-    project_environ,
-    run_command,
-    simplify,
-)
-from containers.preflight import Preflight, run_preflight
+from containers.job import FOLDER_PREFIX, Job
+from containers.launch import Site, launch_command, project_environ, run_command, simplify
+from containers.preflight import Preflight, prepare_launch, run_preflight
+from env.atomic import write_text
 from env.errors import EXIT_GOOD, UserError
 
 
@@ -31,24 +26,22 @@ class Training:
     Attributes:
         data: a prepared data folder.
         run: the run folder, made by training.
-        ranks: processes.
+        job: the ranks, and where they run.
         image: run inside this image, None for this environment.
         config: a configuration file.
         settings: configuration keys as ``key=value``.
         resume: go on from the run's last checkpoint.
         validate: whether to prove the machine first.
-        oversubscribe: allow more ranks than cores, bound to nothing.
     """
 
     data: Path
     run: Path
-    ranks: int = 1
+    job: Job = field(default_factory=Job)
     image: Path | None = None
     config: Path | None = None
     settings: tuple[str, ...] = ()
     resume: bool = False
     validate: bool = True
-    oversubscribe: bool = False
 
 
 def train(training: Training, *, dry_run: bool = False) -> int:
@@ -66,27 +59,49 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     data, run = training.data.resolve(), training.run.resolve()
     if not dry_run:
         _require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
-    plan = plan_ranks(training.ranks, oversubscribe=training.oversubscribe)
-    if not dry_run:
         run.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="chexnet-preflight-") as name:
-        configs = [training.config.resolve().parent] if training.config else []
-        site = Site(training.image, binds=(data, run.parent, Path(name), *configs))
-        program = _program(training)
-        code, device = _check(site.enter([*program, "--check"]), dry_run=dry_run)
+    configs = [training.config.resolve().parent] if training.config else []
+    shared = tuple(dict.fromkeys((data, run.parent, *configs)))
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
+        folder = Path(name)
+        site = Site(training.image, binds=(*shared, folder))
+        code, device = _check(site.enter([*_program(training), "--check"]), dry_run=dry_run)
         if code != EXIT_GOOD:
             return code
-        preflight = Preflight(plan, site, Path(name), device=device)
+        launch, code = prepare_launch(
+            training.job, site=site, folder=folder, device=device, dry_run=dry_run
+        )
+        if launch is None:
+            return code
+        preflight = Preflight(
+            launch, site, folder, device=device, paths=shared, timeout_s=training.job.timeout_s
+        )
         if not dry_run:
-            preflight.write_plan()
-        program += ["--plan", str(preflight.plan_file)]
+            preflight.write_files()
         if training.validate:
             code = run_preflight(preflight, dry_run=dry_run)
-            program += ["--environment", str(preflight.report_file)]
         if code != EXIT_GOOD:
             return code
-        line = launch_command(plan, command=program, site=site)
-        return simplify(run_command(line, dry_run=dry_run))
+        return _start(training, preflight, dry_run=dry_run)
+
+
+def _start(training: Training, preflight: Preflight, *, dry_run: bool) -> int:
+    """Start the training itself, as it was just tried."""
+    program, site = _program(training), preflight.site
+    files = {"--plan": preflight.plan_file}
+    if training.validate:
+        files["--environment"] = preflight.report_file
+    if preflight.launch.hosts:
+        # Other hosts see the run's folder; the files of this proof lie on this one alone.
+        site = replace(site, binds=tuple(b for b in site.binds if b != preflight.folder))
+        run = training.run.resolve()
+        for path in files.values() if not dry_run else ():
+            write_text(run / path.name, path.read_text(encoding="utf-8"))
+        files = {option: run / path.name for option, path in files.items()}
+    for option, path in files.items():
+        program += [option, str(path)]
+    line = launch_command(preflight.launch, command=program, site=site)
+    return simplify(run_command(line, dry_run=dry_run))
 
 
 def _program(training: Training) -> list[str]:

@@ -7,8 +7,10 @@ and ``env.probes.rank``.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from env.atomic import write_text
@@ -17,11 +19,24 @@ from env.checks.evidence import Evidence
 from env.checks.registry import find_check, known_checks
 from env.checks.table import render_table
 from env.errors import UserError
-from env.facts import Fact, load_facts, load_records, render_facts
+from env.facts import Fact, Facts, load_facts, render_facts
+from env.junit import render_junit
+from env.launched import plan_look
+from env.pack import write_pack
 from env.probes.frameworks import IMPORT_TIMEOUT_S
-from env.probes.rank import record_rank
-from env.report import print_text, render_json
-from env.validate import collect_static, count_ranks, device_of, find_lock, judge, select_checks
+from env.probes.rank import observe_rank
+from env.records import load_launch, load_records, print_record, record_path
+from env.report import Report, print_text, render_json
+from env.site import load_site, record_site, render_site
+from env.validate import (
+    PROBES,
+    collect_static,
+    count_ranks,
+    device_of,
+    find_lock,
+    judge,
+    select_checks,
+)
 
 _VALIDATE = """\
 Say whether this machine can train: observe it, hold it against the lock, tell.
@@ -37,12 +52,18 @@ examples:
   python -m env --explain mpi.library              what a check reads and how to cure it
   mpirun -np 2 python -m env rank --records DIR    each rank writes what it sees
   python -m env --records DIR --ranks 2            ... and all of it is judged
+  python -m env --node --failed-hosts FILE         a node before a job, as a prolog does
+  python -m env pack                               env.pyz, for nodes that have only Python
 
 exit codes: 0 good, 1 a check failed, 2 wrong use, 3 a required check could not tell
 """
 _RANK = """\
-Write what this process sees to DIR/rank-NNNNN.json. A launcher starts it once a rank;
-all of them join once through Horovod, in a child with a time limit.
+Say what this process sees: in DIR/rank-NNNNN.json, or in lines of its output. A launcher starts
+it once a rank; all of them join once through Horovod, in a child with a time limit.
+"""
+_PACK = """\
+Write one file that validates a node which has Python 3.11 or later and nothing else:
+python3 env.pyz --node. It takes the options of python -m env.
 """
 
 
@@ -52,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv[:1] == ["rank"]:
             return _rank(argv[1:])
+        if argv[:1] == ["pack"]:
+            return _pack(argv[1:])
         return _validate(argv[1:] if argv[:1] == ["validate"] else argv)
     except UserError as error:
         print(error, file=sys.stderr)
@@ -62,6 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _silence(text: str) -> tuple[str, str]:
+    name, _, reason = text.partition("=")
+    if not reason.strip():
+        raise argparse.ArgumentTypeError(f"ID=REASON, with a reason, not {text!r}")
+    return name.strip(), reason.strip()
 
 
 def _at_least_one(text: str) -> int:
@@ -91,9 +121,19 @@ def _parser() -> argparse.ArgumentParser:
         help="what will compute; auto follows the stack, and a GPU stack without GPU fails")
     add("--only", type=_names, default=[], metavar="ID,…", help="run these checks alone")
     add("--skip", type=_names, default=[], metavar="ID,…", help="leave these checks out")
+    add("--node", action="store_true",
+        help="judge the bare node alone: no Python packages, TensorFlow, Horovod or MPI")
+    add("--silence", type=_silence, action="append", default=[], metavar="ID=REASON",
+        help="tell a known and accepted bad verdict as INFO; may be repeated")
+    add("--site", type=Path, metavar="FILE", help="hold the machine against this site's nodes")
+    add("--record-site", type=Path, metavar="FILE",
+        help="write down what other nodes should show like this one, which is known to be good")
     add("--quiet-pass", action="store_true", help="print FAIL, UNKNOWN and WARN only, or nothing")
     add("--fail-fast", action="store_true", help="stop after the first FAIL")
     add("--json", metavar="FILE", help="write the report as JSON; - prints it instead of the text")
+    add("--junit", type=Path, metavar="FILE", help="write the report as JUnit XML as well")
+    add("--failed-hosts", type=Path, metavar="FILE",
+        help="write the names of failing hosts, joined by commas, for srun --exclude")
     add("--list", action="store_true", help="list the checks and stop")
     add("--table", action="store_true", help="print the page docs/checks.md and stop")
     add("--explain", metavar="ID", help="say what a check reads, how it judges, what to do; stop")
@@ -112,47 +152,99 @@ def _validate(argv: list[str]) -> int:
         skip=args.skip,
         launched=args.records is not None,
         later=args.save_facts is not None,
+        node=args.node,
     )
     _, lock = find_lock(lock=args.lock, stack=args.stack)
     plan = load_plan(args.plan) if args.plan else None
     ranks = load_records(args.records) if args.records else {}
     facts = load_facts(args.facts) if args.facts else collect_static(checks)
+    facts |= load_launch(args.records) if args.records else {}
     if args.save_facts:
         _write(args.save_facts, render_facts(facts))
+    if args.record_site:
+        _write(args.record_site, render_site(record_site(facts)))
     evidence = Evidence(
         facts=facts,
         num_ranks=args.ranks or (len(plan.ranks) if plan else count_ranks(ranks)),
         ranks=ranks, lock=lock, plan=plan, device=args.device, stack_device=device_of(lock),
+        site=load_site(args.site) if args.site else None,
     )  # fmt: skip
-    report = judge(evidence, checks=checks, skipped=skipped, fail_fast=args.fail_fast)
+    report = judge(
+        evidence, checks=checks, skipped=skipped, silenced=dict(args.silence),
+        fail_fast=args.fail_fast,
+    )  # fmt: skip
+    _write_forms(report, args)
     if args.json == "-":
         sys.stdout.write(render_json(report))
         return report.exit_code
-    if args.json:
-        _write(Path(args.json), render_json(report))
     print_text(report, stream=sys.stdout, only_bad=args.quiet_pass)
     return report.exit_code
 
 
+def _write_forms(report: Report, args: argparse.Namespace) -> None:
+    """Write the report in every form that was asked for, in files."""
+    if args.json and args.json != "-":
+        _write(Path(args.json), render_json(report))
+    if args.junit:
+        _write(args.junit, render_junit(report))
+    if args.failed_hosts:
+        _write(args.failed_hosts, ",".join(report.failed_hosts) + "\n")
+
+
 def _rank(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m env rank", description=_RANK)
-    add = parser.add_argument
-    add("--records", type=Path, required=True, metavar="DIR", help="a folder that all ranks share")
-    add("--lock", type=Path, metavar="FILE", help="the lock this rank should have before it")
-    add("--time-limit", type=float, default=IMPORT_TIMEOUT_S, metavar="SECONDS",
-        help="how long to wait for the other ranks (default %(default)g)")  # fmt: skip
-    args = parser.parse_args(argv)
+    args = _rank_parser().parse_args(argv)
+    checks, _ = select_checks(only=args.only, skip=args.skip, launched=True)
+    look = plan_look(
+        checks, probes=PROBES, only=args.probes, of_host=args.hosts_but is not None,
+        except_boot=args.hosts_but, paths=args.see, allreduce_mib=args.allreduce,
+        timeout_s=args.time_limit,
+    )  # fmt: skip
     try:
         path, lock = find_lock(lock=args.lock, stack=None)
         sha256 = Fact(lock.sha256 if lock else None, str(path))
     except UserError as error:  # the other ranks wait for this one: report, do not stop
         sha256 = Fact(None, str(args.lock), problem=error.found)
-    try:
-        record_rank(args.records, lock_sha256=sha256, timeout_s=args.time_limit)
-    except OSError as error:
-        fix = "name a folder that every host sees and may write to"
-        found = f"{args.records}: {error}"
-        raise UserError("a folder that a rank can write to", found=found, fix=fix) from error
+    facts = Facts()
+    for part in observe_rank(look, lock_sha256=sha256):
+        facts |= part
+        if args.records is None:
+            print_record(part, write=partial(os.write, 1))
+        else:
+            _write(record_path(args.records, rank=facts["launch.rank"].value), render_facts(facts))
+    return 0
+
+
+def _rank_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m env rank", description=_RANK)
+    add = parser.add_argument
+    # fmt: off
+    add("--records", type=Path, metavar="DIR",
+        help="a folder that all ranks share; without it the record is printed, in lines that "
+             "whoever launched the ranks collects")
+    add("--lock", type=Path, metavar="FILE", help="the lock this rank should have before it")
+    add("--only", type=_names, default=[], metavar="ID,…", help="observe for these checks alone")
+    add("--skip", type=_names, default=[], metavar="ID,…", help="do not observe for these checks")
+    add("--probes", type=_names, metavar="NAME,…",
+        help="observe with these probes whatever the checks read, and join nobody")
+    add("--hosts-but", metavar="BOOT_ID",
+        help="observe on each host what the static phase does, but on that of this boot id")
+    add("--see", type=Path, action="append", default=[], metavar="PATH",
+        help="say whether this file or folder is there; may be repeated")
+    add("--allreduce", type=int, default=0, metavar="MIB",
+        help="sum so many MiB over the ranks, and time it")
+    add("--time-limit", type=float, default=IMPORT_TIMEOUT_S, metavar="SECONDS",
+        help="how long to wait for the other ranks (default %(default)g)")
+    # fmt: on
+    return parser
+
+
+def _pack(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m env pack", description=_PACK)
+    parser.add_argument("--output", type=Path, default=Path("env.pyz"), metavar="FILE",
+                        help="the file to write (default: %(default)s)")  # fmt: skip
+    args = parser.parse_args(argv)
+    write_pack(args.output)
+    print(args.output)
     return 0
 
 

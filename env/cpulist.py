@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MAX_CPUS = 2**16  # far more than any kernel is built for: what names more is no such list
+
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """Return the CPU ids of a list such as ``"0-3,8"``, ascending: ``(0, 1, 2, 3, 8)``.
@@ -14,6 +16,8 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     cpus: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
+        if int(last or first) >= MAX_CPUS:
+            raise ValueError(f"a CPU of number {last or first}")
         cpus.update(range(int(first), int(last or first) + 1))
     return tuple(sorted(cpus))
 

@@ -1,13 +1,13 @@
 """Facts: what was observed, each value with its origin, and with the reason where it is missing.
 
-Knows how facts are held, asked for and kept in JSON (rank records are such files).
-Leaves observing to ``env.probes`` and judging to ``env.checks``.
+Knows how facts are held, asked for and kept in JSON. Leaves the records of ranks to
+``env.records``, observing to ``env.probes`` and judging to ``env.checks``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,16 @@ class Facts(Mapping[str, Fact]):
         self._facts = dict(facts or {})
 
     def __getitem__(self, key: str) -> Fact:
-        """Return a fact; one that nobody observed says so instead of raising."""
-        return self._facts.get(key) or Fact(None, key, problem="was not observed")
+        """Return a fact; one that nobody observed says so instead of raising.
+
+        Where its whole probe broke, ``<probe>.probe`` says why.
+        """
+        broken = self._facts.get(f"{key.partition('.')[0]}.probe")
+        return self._facts.get(key) or broken or Fact(None, key, problem="was not observed")
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether somebody looked, with whatever outcome."""
+        return key in self._facts
 
     def __iter__(self):  # noqa: ANN204 - the base class says it
         return iter(self._facts)
@@ -88,32 +96,20 @@ def load_facts(path: Path) -> Facts:
     """
     fix = "write it anew: python -m env rank --records DIR under the launcher"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_bytes())
         if data["schema_version"] != SCHEMA_VERSION:
             raise UserError(f"facts of schema_version {SCHEMA_VERSION}", found=str(path), fix=fix)
-        return Facts({key: Fact(**fact) for key, fact in data["facts"].items()})
+        return parse_facts(data)
     except OSError as error:
         raise UserError("a file of facts", found=f"{path}: {error.strerror}", fix=fix) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError("facts in JSON", found=f"{path}: {error!r}", fix=fix) from error
 
 
-def record_path(folder: Path, *, rank: int) -> Path:
-    """Return where a rank's record lies."""
-    return folder / f"rank-{rank:05d}.json"
-
-
-def load_records(folder: Path) -> dict[int, Facts]:
-    """Read every rank record of a folder, by rank; a folder without any gives none.
+def parse_facts(data: Mapping[str, Any]) -> Facts:
+    """Return the facts in what ``render_facts`` wrote, read as JSON.
 
     Raises:
-        UserError: the folder does not exist, or a record in it is bad.
+        KeyError, TypeError, AttributeError: the data is not of that form.
     """
-    if not folder.is_dir():
-        fix = "write them: python -m env rank --records DIR under the launcher"
-        raise UserError("a folder of rank records", found=f"{folder}: no such folder", fix=fix)
-    return {int(path.stem[5:]): load_facts(path) for path in _records(folder)}
-
-
-def _records(folder: Path) -> Iterable[Path]:
-    return sorted(path for path in folder.glob("rank-*.json") if path.stem[5:].isdigit())
+    return Facts({key: Fact(**fact) for key, fact in data["facts"].items()})

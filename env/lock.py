@@ -15,15 +15,18 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from env.errors import UserError, unknown_name
 from env.stack import PROJECT, Stack
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 GROUPS = ("build", "run", "develop")
+SYSTEM_GROUPS = ("base", "build", "run")
+"""What a distribution's package is there for: the base holds it, or it is installed on it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,34 @@ class PythonPackage:
 
 
 @dataclass(frozen=True)
+class SystemPackage:
+    """One package of the distribution, direct or not.
+
+    Attributes:
+        name: as the archive has it, e.g. ``"libc6"``.
+        version: exactly, with epoch and revision.
+        architecture: e.g. ``"amd64"`` or ``"all"``.
+        sha256: the file's hash (64 hex digits).
+        size_bytes: the file's size.
+        path: where a mirror has the file, e.g. ``"debian/pool/main/g/glibc/libc6_….deb"``.
+        groups: some of ``SYSTEM_GROUPS``; what is in the base is in no other.
+    """
+
+    name: str
+    version: str
+    architecture: str
+    sha256: str
+    size_bytes: int
+    path: str
+    groups: tuple[str, ...]
+
+    @property
+    def file_name(self) -> str:
+        """The file's own name."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
 class Lock:
     """A Stack made exact.
 
@@ -44,27 +75,53 @@ class Lock:
         stack: the stack's name.
         stack_sha256: the hash of the stack this was resolved from.
         components: version by component, as in the Stack.
-        base: distribution, release, codename, image.
+        base: distribution, release, codename, image, sections of the archive; the image's
+            ``digest`` in its registry, or None.
         sources: sha256 by file name, for what is compiled.
         edits: path and sha256 of the edit rules applied to the sources.
         flags: variables set while Horovod is compiled.
-        system: distribution packages to build and to run with.
+        system: distribution packages asked for, to build and to run with: names.
         python: every Python package, direct or not.
+        archive_date: when the distribution's archive was as locked (ISO 8601, UTC), or "".
+        system_packages: every package of base, build and run stage, sorted by name.
+        gaps: what is not exact in this lock, by field, each with its reason.
+        driver_minimum: the oldest NVIDIA driver, ``""`` without GPUs; as in the Stack.
+        gpus: the generations of GPUs it promises to serve, as in the Stack.
+        downloads: url and sha256 by component, for what is compiled besides Horovod.
     """
 
     stack: str
     stack_sha256: str
     components: Mapping[str, str]
-    base: Mapping[str, str]
+    base: Mapping[str, Any]
     sources: Mapping[str, str]
     edits: Mapping[str, str]
     flags: Mapping[str, str]
     system: Mapping[str, tuple[str, ...]]
     python: tuple[PythonPackage, ...]
+    archive_date: str = ""
+    system_packages: tuple[SystemPackage, ...] = ()
+    gaps: Mapping[str, str] = field(default_factory=dict)
+    driver_minimum: str = ""
+    gpus: tuple[Mapping[str, str], ...] = ()
+    downloads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def version(self, package: str) -> str | None:
         """Return the locked version of a Python package, None where it is not locked."""
         return next((p.version for p in self.python if p.name == package), None)
+
+    def system_group(self, group: str) -> tuple[SystemPackage, ...]:
+        """Return the distribution's packages of a group, none where they are not locked."""
+        return tuple(p for p in self.system_packages if group in p.groups)
+
+    @property
+    def epoch(self) -> int:
+        """When the archive was as locked, in seconds since 1970; 1980 where it is not told.
+
+        Builds date by it what they make, so that two of them are the same.
+        """
+        told = self.archive_date or "1980-01-01T00:00:00Z"
+        return int(datetime.fromisoformat(told).timestamp())
 
     @property
     def sha256(self) -> str:
@@ -77,14 +134,22 @@ def lock_path(stack: str) -> Path:
     return PROJECT / "containers" / stack / "stack.lock.json"
 
 
-def make_lock(stack: Stack, *, python: tuple[PythonPackage, ...]) -> Lock:
-    """Return the lock of a stack, given its resolved Python packages."""
+def make_lock(
+    stack: Stack,
+    *,
+    python: tuple[PythonPackage, ...],
+    system_packages: tuple[SystemPackage, ...] = (),
+    archive_date: str = "",
+    base_digest: str | None = None,
+    gaps: Mapping[str, str] | None = None,
+) -> Lock:
+    """Return the lock of a stack, given what was resolved for it; see ``Lock``."""
     edits = PROJECT / stack.horovod.edits
     return Lock(
         stack=stack.name,
         stack_sha256=stack.sha256,
         components=stack.components,
-        base=asdict(stack.base),
+        base=asdict(stack.base) | {"digest": base_digest},
         sources={stack.horovod.archive: stack.horovod.sha256},
         edits={
             "path": stack.horovod.edits,
@@ -93,13 +158,26 @@ def make_lock(stack: Stack, *, python: tuple[PythonPackage, ...]) -> Lock:
         flags=stack.horovod.flags,
         system=asdict(stack.system),
         python=python,
+        archive_date=archive_date,
+        system_packages=system_packages,
+        gaps=dict(gaps or {}),
+        driver_minimum=stack.driver_minimum,
+        gpus=tuple(asdict(gpu) for gpu in stack.gpus),
+        downloads={name: asdict(download) for name, download in stack.downloads.items()},
     )
 
 
 def render_lock(lock: Lock) -> str:
-    """Return the lock as JSON text: sorted keys, one final newline, always the same bytes."""
+    """Return the lock as JSON text: sorted keys, one final newline, always the same bytes.
+
+    The distribution's packages are a line each, name first, so that what a renewal changes
+    reads as a list.
+    """
     data = {"schema_version": SCHEMA_VERSION} | asdict(lock)
-    return json.dumps(data, indent=1, sort_keys=True) + "\n"
+    packages = [json.dumps(item) for item in data.pop("system_packages")]
+    text = json.dumps(data, indent=1, sort_keys=True)
+    listed = "[\n  " + ",\n  ".join(packages) + "\n ]" if packages else "[]"
+    return f'{text[:-2]},\n "system_packages": {listed}\n}}\n'
 
 
 def load_lock(path: Path) -> Lock:
@@ -149,7 +227,8 @@ def render_value(lock: Lock, *, key: str) -> str:
     Raises:
         UserError: the lock has no such key; those it has there are listed.
     """
-    value: Any = {k: v for k, v in asdict(lock).items() if k != "python"}
+    value: Any = asdict(lock)
+    del value["python"], value["system_packages"]
     for name in key.split("."):
         if not isinstance(value, dict) or name not in value:
             known = value if isinstance(value, dict) else ()
@@ -157,7 +236,7 @@ def render_value(lock: Lock, *, key: str) -> str:
         value = value[name]
     if isinstance(value, dict):
         value = [f"{name}={item}" for name, item in value.items()]
-    return "\n".join([value] if isinstance(value, str) else value) + "\n"
+    return "\n".join([value or ""] if isinstance(value, str | None) else value) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -191,8 +270,15 @@ def _lock(data: dict[str, Any]) -> Lock:
         PythonPackage(p["name"], p["version"], tuple(p["sha256"]), tuple(p["groups"]))
         for p in data.pop("python")
     )
+    packages = tuple(
+        SystemPackage(**item | {"groups": tuple(item["groups"])})
+        for item in data.pop("system_packages")
+    )
     system = {key: tuple(names) for key, names in data.pop("system").items()}
-    return Lock(system=system, python=python, **data)
+    base = data.pop("base")
+    base["sections"] = tuple(base["sections"])
+    data["gpus"] = tuple(data["gpus"])
+    return Lock(base=base, system=system, python=python, system_packages=packages, **data)
 
 
 if __name__ == "__main__":

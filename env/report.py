@@ -42,6 +42,17 @@ class Report:
     results: tuple[Result, ...]
     exit_code: int
 
+    @property
+    def failed_hosts(self) -> tuple[str, ...]:
+        """Return the hosts of the results that failed, for ``srun --exclude``.
+
+        A failure that names no host is of the host that was observed, if only one was.
+        """
+        failed = [result for result in self.results if result.status is Status.FAIL]
+        named = {host for result in failed for host in result.hosts}
+        alone = self.hosts if len(self.hosts) == 1 else ()
+        return tuple(sorted(named.union(*(alone for r in failed if not r.hosts))))
+
     def worst_first(self) -> list[Result]:
         """Return the results by severity."""
         return sorted(self.results, key=lambda result: result.status.severity)
@@ -60,8 +71,11 @@ def render_text(report: Report) -> list[tuple[Status, str]]:
     """
     lines: list[tuple[Status, str]] = []
     for result in report.worst_first():
-        if result.status is not Status.PASS:
+        if result.status not in (Status.PASS, Status.SKIP):
             lines += [(result.status, line) for line in _paragraph(result)]
+    skipped = [f"{r.id} ({clean(r.found)})" for r in report.results if r.status is Status.SKIP]
+    if skipped:
+        lines += [(Status.SKIP, line) for line in _wrapped("SKIP", ", ".join(skipped))]
     passed = [result.id for result in report.results if result.status is Status.PASS]
     if passed:
         lines += [(Status.PASS, line) for line in _wrapped("PASS", ", ".join(passed))]
@@ -105,7 +119,7 @@ def _paragraph(result: Result) -> list[str]:
     lines = [head]
     found = result.found + (f"  [{result.where}]" if result.where else "")
     for name, text in (("expected", result.expected), ("found", found), ("fix", result.fix)):
-        if text and (name == "found" or result.status is not Status.SKIP):
+        if text:
             lines += _wrapped("", clean(text), name=f"{name}:")
     return lines
 

@@ -8,6 +8,7 @@ finding versions to the catalogue, the locks and the probes.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -42,7 +43,9 @@ COMPONENTS = {
     "cudnn": "cuDNN",
     "nccl": "NCCL",
     "nccl_cuda": "the CUDA that NCCL was built for",
-    "driver": "the NVIDIA driver of the host",
+    "driver": "the NVIDIA driver that programs meet: the host's, or a cuda-compat before it",
+    "cuda_compat": "the CUDA whose forward-compatibility package comes before the host's driver",
+    "kernel_driver": "the driver in the host's kernel, below such a package",
     "compute_capability": "the GPU's generation, e.g. 9.0",
     "openmpi": "Open MPI's library",
     "pmix": "the PMIx that Open MPI uses",
@@ -66,6 +69,14 @@ _PACKAGES = {
     "numpy": "numpy", "protobuf": "protobuf", "h5py": "h5py", "ml-dtypes": "ml_dtypes",
     "nvidia-cuda-runtime-cu": "cuda", "nvidia-cudnn-cu": "cudnn", "nvidia-nccl-cu": "nccl",
 }  # fmt: skip
+# The distribution's packages that are components, by the start of their names: the numbers
+# after it are the library's binary interface (libpmix2t64).
+_SYSTEM = {
+    "libopenmpi": "openmpi", "libpmix": "pmix", "libprrte": "prrte", "libhwloc": "hwloc",
+    "libslurm": "slurm", "libc": "glibc", "libnccl": "nccl",
+}  # fmt: skip
+_SYSTEM_NAME = re.compile(r"(lib[a-z]+)\d+(?:t64)?")
+FAIL, WARN = "FAIL", "WARN"  # how bad a broken rule is
 _TEXTS = ("id", "reason", "fix")
 _KEYS = (*_TEXTS, "when", "requires", "sources", "passes", "fails")
 
@@ -84,6 +95,7 @@ class Rule:
         fix: what to do.
         passes: versions that keep the rule: its first example.
         fails: versions that break it: its second example.
+        severity: ``FAIL``, or ``WARN`` where what it warns of still works.
     """
 
     id: str
@@ -94,6 +106,7 @@ class Rule:
     fix: str
     passes: Mapping[str, str]
     fails: Mapping[str, str]
+    severity: str = FAIL
 
     @property
     def components(self) -> frozenset[str]:
@@ -138,8 +151,11 @@ def judge_rules(
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """Return 1 where a rule is broken, 3 where one cannot tell, else 0."""
-    outcomes = {verdict.outcome for verdict in verdicts}
+    """Return 1 where a rule is broken, 3 where one cannot tell, else 0.
+
+    A rule that only warns counts for neither.
+    """
+    outcomes = {verdict.outcome for verdict in verdicts if verdict.rule.severity == FAIL}
     if BROKEN in outcomes:
         return EXIT_FAILED
     return EXIT_CANNOT_TELL if CANNOT_TELL in outcomes else EXIT_GOOD
@@ -148,13 +164,25 @@ def exit_code(verdicts: Iterable[Verdict]) -> int:
 def versions_of_stack(stack: Stack, *, lock: Lock) -> dict[str, str | None]:
     """Return the versions that a stack chooses and its lock makes exact.
 
-    The driver and the GPU belong to a machine, so they are not among them.
+    The driver and the GPU belong to a machine, so they are not among them; see ``machines_of``.
     """
     found: dict[str, str | None] = {
         name: version for name, version in stack.components.items() if name in COMPONENTS
     }
     edited = Path(stack.horovod.edits).stem.rpartition("-")[2]
     found["horovod_edits"] = edited or "0"
+    for name in ("tensorflow", "python"):  # Horovod is compiled in the same image
+        if name in found:
+            found.setdefault(f"horovod_{name}", found[name])
+    locked = [(p.name, p.version) for p in lock.system_packages if set(p.groups) != {"build"}]
+    # Of a distribution that is not locked, those held to a version in the catalogue.
+    held = [tuple(text.split("=", 1)) for text in stack.system.run if "=" in text]
+    for name, version in (*held, *locked):
+        match = _SYSTEM_NAME.fullmatch(name)
+        if match and match[1] in _SYSTEM:
+            found[_SYSTEM[match[1]]] = version
+        if match and match[1] == "libnccl" and "+cuda" in version:
+            found["nccl_cuda"] = version.rpartition("+cuda")[2]
     for package in lock.python:
         name, _, cuda = normal_name(package.name).partition("-cu1")
         component = _PACKAGES.get(f"{name}-cu" if cuda else name)
@@ -163,6 +191,31 @@ def versions_of_stack(stack: Stack, *, lock: Lock) -> dict[str, str | None]:
         if component == "nccl":
             found["nccl_cuda"] = f"1{cuda}"
     return found
+
+
+def machines_of(stack: Stack) -> tuple[dict[str, str], ...]:
+    """Return the machines that a stack promises to serve: driver and GPU; one empty for CPUs."""
+    return tuple(
+        {"driver": gpu.driver, "compute_capability": gpu.compute_capability} for gpu in stack.gpus
+    ) or ({},)
+
+
+def judge_stack(
+    stack: Stack, *, lock: Lock, rules: Iterable[Rule] | None = None
+) -> tuple[Verdict, ...]:
+    """Judge a stack by every rule, on each machine that it promises to serve.
+
+    Returns:
+        The worst verdict of each rule, in the file's order.
+    """
+    rules = load_rules() if rules is None else tuple(rules)
+    versions = versions_of_stack(stack, lock=lock)
+    each = [judge_rules(versions | machine, rules=rules) for machine in machines_of(stack)]
+    worst = (BROKEN, CANNOT_TELL, HOLDS, DOES_NOT_APPLY)
+    return tuple(
+        min(said, key=lambda verdict: worst.index(verdict.outcome))
+        for said in zip(*each, strict=True)
+    )
 
 
 def load_rules(path: Path = RULES) -> tuple[Rule, ...]:
@@ -227,8 +280,8 @@ def _wrong(path: Path, rule: str, key: str, expected: str) -> UserError:
 def _rule(path: Path, table: Mapping[str, Any], number: int) -> Rule:
     name = f"rule {table.get('id', number)!r}"
     for key in table:
-        if key not in _KEYS:
-            raise _wrong(path, name, key, f"a known key: {', '.join(_KEYS)}")
+        if key not in (*_KEYS, "severity"):
+            raise _wrong(path, name, key, f"a known key: {', '.join((*_KEYS, 'severity'))}")
     for key in _TEXTS:
         if not isinstance(table.get(key), str) or not table[key].strip():
             raise _wrong(path, name, key, "a text")
@@ -252,8 +305,11 @@ def _rule(path: Path, table: Mapping[str, Any], number: int) -> Rule:
                 conditions.setdefault(key, {})[component] = _condition(path, name, where, value)
             else:
                 examples.setdefault(key, {})[component] = _version(path, name, where, value)
+    severity = table.get("severity", FAIL)
+    if severity not in (FAIL, WARN):
+        raise _wrong(path, name, "severity", f"{FAIL} or {WARN}")
     texts = {key: table[key] for key in _TEXTS}
-    return Rule(**texts, **conditions, **examples, sources=tuple(sources))
+    return Rule(**texts, **conditions, **examples, sources=tuple(sources), severity=severity)
 
 
 def _is_source(text: object) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from env.conditions import Range, SameAs
+from env.conditions import Condition, Range, SameAs
 from env.errors import UserError, unknown_name
-from env.rules import BROKEN, COMPONENTS, Rule, judge_rules, load_rules
+from env.rules import COMPONENTS, FAIL, Rule, load_rules
 from env.versions import Version, parse_version
 
 # Decided in this order, so that TensorFlow is the last to be an old one.
 _ORDER = tuple(COMPONENTS)
 # The versions tried for each component.
 Domains = Mapping[str, Sequence[str]]
+# One of these components has one of these versions (bits).
+_Clause = dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def solve(
     """Search for versions that go together with those wanted.
 
     Searched are the components that some rule ties to a wanted one. A wanted version stands
-    for all that begin with it: 2.18 for 2.18.1.
+    for all that begin with it: 2.18 for 2.18.1. A rule that only warns forbids nothing.
 
     Args:
         wanted: version by component.
@@ -76,20 +78,22 @@ def solve(
         others: further sets whose versions are tried, such as those of the stacks.
     """
     every = tuple(load_rules() if rules is None else rules)
+    every = tuple(rule for rule in every if rule.severity == FAIL)
     tied = set(wanted).union(*(rule.components for rule in every if rule.components & set(wanted)))
     kept = tuple(rule for rule in every if rule.components <= tied)
     named = _named(every, others)
     domains = {name: _tried(name, wanted.get(name), named) for name in sorted(tied)}
-    search = _Search()
-    newest = search.first(domains, kept)
+    search = _Search(domains, kept)
+    masks = search.everything()
+    newest = search.first(masks, kept)
     if newest is None:
-        return Solution(wanted, None, {}, _smallest_conflict(search, domains, kept))
+        return Solution(wanted, None, {}, _smallest_conflict(search, kept))
     possible = set(newest.items())
     for name, tried in domains.items():
         for version in tried:
             if (name, version) not in possible:
-                found = search.first({**domains, name: (version,)}, kept) or {}
-                possible.update(found.items())
+                pinned = {**masks, name: search.mask(name, (version,))}
+                possible.update((search.first(pinned, kept) or {}).items())
     choices = {
         name: tuple(version for version in tried if (name, version) in possible)
         for name, tried in domains.items()
@@ -142,58 +146,111 @@ def _tried(component: str, wanted: str | None, named: Mapping[str, set[str]]) ->
 
 
 class _Search:
-    """A search that remembers which choices break which rule."""
+    """The rules as clauses over the versions tried, so that one look at a clause prunes.
 
-    def __init__(self) -> None:
-        self._broken: dict[tuple[str, ...], bool] = {}
+    A rule says: where all conditions of ``when`` hold, each of ``requires`` holds. For each of
+    the latter that is a clause: one of these components has one of these versions. The versions
+    of a component are the bits of a number, the newest the lowest bit.
+    """
 
-    def first(self, domains: Domains, rules: Sequence[Rule]) -> dict[str, str] | None:
-        """Return the first set of the domains that breaks no rule, or None."""
-        narrowed = self._narrow(dict(domains), rules)
-        if narrowed is None:
+    def __init__(self, domains: Domains, rules: Iterable[Rule]) -> None:
+        self._versions = {name: tuple(tried) for name, tried in domains.items()}
+        self._clauses = {rule.id: self._compile(rule) for rule in rules}
+
+    def mask(self, name: str, versions: Iterable[str]) -> int:
+        """Return some versions of a component as bits."""
+        return sum(1 << self._versions[name].index(version) for version in versions)
+
+    def everything(self) -> dict[str, int]:
+        """Return all versions of all components."""
+        return {name: (1 << len(tried)) - 1 for name, tried in self._versions.items()}
+
+    def first(self, masks: Mapping[str, int], rules: Iterable[Rule]) -> dict[str, str] | None:
+        """Return the first set among these versions that breaks no rule, or None."""
+        clauses = [clause for rule in rules for clause in self._clauses[rule.id]]
+        found = self._decide(dict(masks), clauses)
+        if found is None:
             return None
-        undecided = [name for name, tried in narrowed.items() if len(tried) > 1]
+        return {name: self._versions[name][mask.bit_length() - 1] for name, mask in found.items()}
+
+    def _decide(self, masks: dict[str, int], clauses: list[_Clause]) -> dict[str, int] | None:
+        open_ = self._propagate(masks, clauses)
+        if open_ is None:
+            return None
+        # What no clause is open about may be anything: the newest.
+        named = {name for clause in open_ for name in clause}
+        undecided = [name for name in named if masks[name] & (masks[name] - 1)]
         if not undecided:
-            return {name: tried[0] for name, tried in narrowed.items()}
+            return {name: mask & -mask for name, mask in masks.items()}
         name = min(undecided, key=_ORDER.index)
-        for version in narrowed[name]:
-            found = self.first({**narrowed, name: (version,)}, rules)
+        rest = masks[name]
+        while rest:
+            version = rest & -rest
+            found = self._decide({**masks, name: version}, open_)
             if found is not None:
                 return found
+            rest ^= version
         return None
 
-    def _narrow(
-        self, domains: dict[str, Sequence[str]], rules: Sequence[Rule]
-    ) -> dict[str, Sequence[str]] | None:
-        """Strike what a rule with one undecided component forbids; None where nothing is left."""
-        before = None
-        while before != (before := {name: len(tried) for name, tried in domains.items()}):
-            for rule in rules:
-                undecided = [name for name in rule.components if len(domains[name]) > 1]
-                if len(undecided) > 1:
-                    continue
-                name = undecided[0] if undecided else min(rule.components)
-                chosen = {one: domains[one][0] for one in rule.components}
-                domains[name] = tuple(
-                    version
-                    for version in domains[name]
-                    if not self._is_broken(rule, {**chosen, name: version})
-                )
-                if not domains[name]:
+    @staticmethod
+    def _propagate(masks: dict[str, int], clauses: list[_Clause]) -> list[_Clause] | None:
+        """Strike what a clause with one way left forbids; return the clauses still open.
+
+        None where nothing is left of a component.
+        """
+        changed = True
+        while changed:
+            changed, open_ = False, []
+            for clause in clauses:
+                ways = [name for name, allowed in clause.items() if masks[name] & allowed]
+                if not ways:
                     return None
-        return domains
+                if len(ways) == 1:
+                    (name,) = ways
+                    left = masks[name] & clause[name]
+                    changed |= left != masks[name]
+                    masks[name] = left
+                elif all(masks[name] & ~clause[name] for name in ways):
+                    open_.append(clause)
+            clauses = open_
+        return clauses
 
-    def _is_broken(self, rule: Rule, chosen: Mapping[str, str]) -> bool:
-        key = (rule.id, *(chosen[name] for name in sorted(chosen)))
-        if key not in self._broken:
-            (verdict,) = judge_rules(chosen, rules=(rule,))
-            self._broken[key] = verdict.outcome == BROKEN
-        return self._broken[key]
+    def _compile(self, rule: Rule) -> list[_Clause]:
+        escapes: list[_Clause] = [{}]
+        for name, condition in rule.when.items():
+            escapes = [
+                _either(clause, one)
+                for clause in escapes
+                for one in self._literals(name, condition, holds=False)
+            ]
+        return [
+            _either(clause, literal)
+            for clause in escapes
+            for name, condition in rule.requires.items()
+            for literal in self._literals(name, condition, holds=True)
+        ]
+
+    def _literals(self, name: str, condition: Condition, *, holds: bool) -> list[_Clause]:
+        """Return clauses, all of which say that a condition holds, or that it does not."""
+        tried = self._versions[name]
+        if isinstance(condition, Range):
+            chosen = [text for text in tried if condition.holds(text, {}) is holds]
+            return [{name: self.mask(name, chosen)}]
+        other = condition.component
+        clauses = []
+        for text in self._versions[other]:
+            fitting = [one for one in tried if condition.holds(one, {other: text}) is holds]
+            without = [one for one in self._versions[other] if one != text]
+            clauses.append({name: self.mask(name, fitting), other: self.mask(other, without)})
+        return clauses
 
 
-def _smallest_conflict(
-    search: _Search, domains: Domains, rules: Sequence[Rule]
-) -> tuple[Rule, ...]:
+def _either(one: _Clause, other: _Clause) -> _Clause:
+    """Return the clause that says: the one or the other."""
+    return {name: one.get(name, 0) | other.get(name, 0) for name in {**one, **other}}
+
+
+def _smallest_conflict(search: _Search, rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """Return the fewest rules that no set of the domains keeps together.
 
     Every conflict holds a rule of each correction, which is a set of rules without which the
@@ -202,9 +259,7 @@ def _smallest_conflict(
     """
 
     def fails(some: Iterable[int]) -> bool:
-        kept = [rules[index] for index in some]
-        names = {name for rule in kept for name in rule.components}
-        return search.first({name: domains[name] for name in names}, kept) is None
+        return search.first(search.everything(), [rules[index] for index in some]) is None
 
     corrections: list[frozenset[int]] = []
     while True:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,34 +21,81 @@ PROJECT = Path(__file__).resolve().parent.parent
 CATALOGUE = PROJECT / "env" / "stacks.toml"
 STATUSES = ("supported", "candidate")
 DEVICES = ("cpu", "gpu")
-REQUIRED_COMPONENTS = (
-    "python", "openmpi", "gcc", "glibc", "tensorflow", "keras", "horovod", "cmake", "setuptools",
+CODES = ("binary", "ptx")
+_COMMON = (
+    "python", "openmpi", "ucx", "pmix", "gcc", "glibc", "tensorflow", "keras", "horovod", "cmake",
+    "setuptools",
 )  # fmt: skip
+COMPONENTS = {"cpu": _COMMON, "gpu": (*_COMMON, "cuda", "cuda_toolkit", "cudnn", "nccl")}
+"""What a stack for each device must choose a version of."""
 
-# Every table of a stack with the type of its values; `horovod` holds `flags` as well.
+# Every table of a stack with the type of its values; a `dict` holds texts.
 _TABLES: dict[str, dict[str, type]] = {
-    "base": {"distribution": str, "release": str, "codename": str, "image": str},
-    "python": {"tensorflow": str, "build": list, "run": list, "develop": list},
+    "base": {
+        "distribution": str, "release": str, "codename": str, "image": str, "sections": list,
+    },
+    "python": {"wheels": dict, "build": list, "run": list, "develop": list},
     "system": {"build": list, "run": list},
     "horovod": {"archive": str, "sha256": str, "edits": str, "flags": dict},
-}
+}  # fmt: skip
+# Keys that only some stacks have, with what stands for them elsewhere.
+_OPTIONAL: dict[str, dict[str, Any]] = {"base": {"build_image": ""}}
+# Tables with a check of their own.
+_OWN_CHECKS = ("components", "driver_minimum", "gpus", "sources", "downloads")
+_GPU_KEYS = ("name", "compute_capability", "code", "driver")
+_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.post)\d+)?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Base:
-    """The distribution a stack stands on; ``image`` is its name in a registry."""
+    """The distribution a stack stands on.
+
+    Attributes:
+        image: its name in a registry.
+        sections: the parts of its archive that packages come from, e.g. ``"main"``.
+        build_image: what the first stage stands on, where that is another image.
+    """
 
     distribution: str
     release: str
     codename: str
     image: str
+    sections: tuple[str, ...]
+    build_image: str = ""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A generation of GPUs that a stack promises to serve.
+
+    Attributes:
+        name: the generation and its best known card.
+        compute_capability: e.g. ``"9.0"``.
+        code: ``"binary"`` where TensorFlow's wheel holds machine code for it, ``"ptx"``
+            where the driver compiles at the start.
+        driver: the oldest driver that serves it with this stack.
+    """
+
+    name: str
+    compute_capability: str
+    code: str
+    driver: str
 
 
 @dataclass(frozen=True)
 class PythonPackages:
-    """PyPI names: TensorFlow's in this stack, and those to build, run and develop with."""
+    """What comes from PyPI.
 
-    tensorflow: str
+    Attributes:
+        wheels: requirement by component, for components that are wheels under another
+            name; all of them are needed to run.
+        build: names to compile Horovod with.
+        run: names to run with.
+        develop: names to work on the project with.
+    """
+
+    wheels: Mapping[str, str]
     build: tuple[str, ...]
     run: tuple[str, ...]
     develop: tuple[str, ...]
@@ -72,6 +120,14 @@ class HorovodBuild:
 
 
 @dataclass(frozen=True)
+class Download:
+    """The sources of a component that is compiled in the image: where from, and their hash."""
+
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Stack:
     """A chosen set of versions.
 
@@ -80,6 +136,11 @@ class Stack:
         status: ``"supported"`` or ``"candidate"``.
         device: ``"cpu"`` or ``"gpu"``: what the stack trains on.
         components: version by component, e.g. ``{"tensorflow": "2.16.1"}``.
+        driver_minimum: the oldest NVIDIA driver that any of it works with; ``""`` without GPUs.
+        gpus: the generations of GPUs it promises to serve.
+        sources: where each claim is from, by component, ``driver_minimum`` and ``gpus``:
+            addresses of pages, or packages whose own metadata says it.
+        downloads: by component, for what the distribution has not got.
     """
 
     name: str
@@ -88,6 +149,10 @@ class Stack:
     device: str
     base: Base
     components: Mapping[str, str]
+    driver_minimum: str
+    gpus: tuple[Gpu, ...]
+    sources: Mapping[str, tuple[str, ...]]
+    downloads: Mapping[str, Download]
     python: PythonPackages
     system: SystemPackages
     horovod: HorovodBuild
@@ -118,7 +183,8 @@ def load_stacks(path: Path = CATALOGUE) -> dict[str, Stack]:
         raise UserError("a catalogue of stacks", found=f"{path}: {error.strerror}",
                         fix="restore it: git checkout env/stacks.toml") from error  # fmt: skip
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError("a TOML file", found=f"{path}: {error}",
+        # Two stacks of one name end here too: "Cannot declare ('stacks', 'NAME') twice".
+        raise UserError("a TOML file, each stack and key once", found=f"{path}: {error}",
                         fix="correct the line named") from error  # fmt: skip
     if data.get("schema_version") != 1:
         raise UserError("schema_version = 1", found=f"{path}: {data.get('schema_version')!r}",
@@ -127,6 +193,8 @@ def load_stacks(path: Path = CATALOGUE) -> dict[str, Stack]:
     if unknown:
         raise _wrong(path, "the file", sorted(unknown)[0], "only schema_version and stacks")
     raw = data.get("stacks", {})
+    if not isinstance(raw, dict) or not all(isinstance(table, dict) for table in raw.values()):
+        raise _wrong(path, "the file", "stacks", "a table for each stack: [stacks.NAME]")
     return {name: _stack(path, name, _extended(path, raw, name, ())) for name in raw}
 
 
@@ -153,20 +221,28 @@ def _extended(path: Path, raw: Mapping[str, Any], name: str, seen: tuple[str, ..
     parent = own.pop("extends", None)
     if parent is None:
         return own
-    if parent not in raw or parent in (*seen, name):
+    if not isinstance(parent, str) or parent not in raw or parent in (*seen, name):
         raise _wrong(path, f"stack {name!r}", "extends", "the name of another stack, no circle")
-    merged = _extended(path, raw, parent, (*seen, name))
-    for key, value in own.items():
-        laid_over = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merged[key] | value if laid_over else value
-    return merged
+    return _laid_over(_extended(path, raw, parent, (*seen, name)), own)
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two tables as one, key by key in tables within them too; ``above`` wins.
+
+    An empty text takes a key away.
+    """
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _laid_over(merged[key], value) if both else value
+    return {key: value for key, value in merged.items() if value != ""}
 
 
 def _stack(path: Path, name: str, raw: Mapping[str, Any]) -> Stack:
     where = f"stack {name!r}"
     scalars = {"status": STATUSES, "device": DEVICES, "summary": None}
     for key in raw:
-        if key not in {*scalars, *_TABLES, "components"}:
+        if key not in {*scalars, *_TABLES, *_OWN_CHECKS}:
             raise _wrong(path, where, key, "a known key")
     for key, allowed in scalars.items():
         value = raw.get(key)
@@ -174,36 +250,130 @@ def _stack(path: Path, name: str, raw: Mapping[str, Any]) -> Stack:
             raise _wrong(path, where, key, f"one of {', '.join(allowed)}" if allowed else "a text")
     for table, keys in _TABLES.items():
         _check_table(path, where, table, raw.get(table), keys)
-    components = raw.get("components", {})
-    for key in REQUIRED_COMPONENTS:
-        if key not in components:
-            raise _wrong(path, where, f"components.{key}", "a version for every component")
-    for key, value in components.items():
-        if key not in REQUIRED_COMPONENTS:
-            raise _wrong(path, where, f"components.{key}", "a known component")
-        if not isinstance(value, str) or not value[:1].isdigit():
-            raise _wrong(path, where, f"components.{key}", "a version in quotes")
-    python, system = raw["python"], raw["system"]
+    _check_sha256(path, where, "horovod", raw["horovod"])
+    _check_components(path, where, raw)
+    gpus = _gpus(path, where, raw)
+    _check_sources(path, where, raw)
+    downloads = _downloads(path, where, raw)
     return Stack(
         name=name, status=raw["status"], summary=raw["summary"], device=raw["device"],
-        base=Base(**raw["base"]), components=dict(components),
-        python=PythonPackages(
-            python["tensorflow"], *(tuple(python[k]) for k in ("build", "run", "develop"))
-        ),
-        system=SystemPackages(*(tuple(system[k]) for k in ("build", "run"))),
-        horovod=HorovodBuild(**raw["horovod"]),
+        base=Base(**_frozen(raw["base"])), components=dict(raw["components"]),
+        driver_minimum=raw.get("driver_minimum", ""), gpus=gpus,
+        sources=_frozen(raw["sources"]), downloads=downloads,
+        python=PythonPackages(**_frozen(raw["python"])),
+        system=SystemPackages(**_frozen(raw["system"])), horovod=HorovodBuild(**raw["horovod"]),
     )  # fmt: skip
+
+
+def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(value) if isinstance(value, list) else value for k, value in table.items()}
 
 
 def _check_table(path: Path, where: str, table: str, value: object, keys: dict[str, type]) -> None:
     if not isinstance(value, dict):
         raise _wrong(path, where, table, "a table")
+    optional = _OPTIONAL.get(table, {})
     for key in value:
-        if key not in keys:
+        if key not in keys and key not in optional:
             raise _wrong(path, where, f"{table}.{key}", "a known key")
-    for key, kind in keys.items():
+    wanted = keys | {key: type(other) for key, other in optional.items() if key in value}
+    for key, kind in wanted.items():
         if not isinstance(value.get(key), kind):
             raise _wrong(path, where, f"{table}.{key}", f"a {kind.__name__}")
         items = value[key] if kind is list else value[key].values() if kind is dict else ()
         if not all(isinstance(item, str) for item in items):
             raise _wrong(path, where, f"{table}.{key}", "texts only")
+
+
+def _check_components(path: Path, where: str, raw: Mapping[str, Any]) -> None:
+    """Refuse a component that is missing or unknown, or has no version that can be."""
+    known, found = COMPONENTS[raw["device"]], raw.get("components")
+    if not isinstance(found, dict):
+        raise _wrong(path, where, "components", "a table")
+    for key in known:
+        if key not in found:
+            raise _wrong(path, where, f"components.{key}", "a version for every component")
+    for key, value in found.items():
+        if key not in known:
+            raise _wrong(
+                path, where, f"components.{key}", f"a component of a {raw['device']} stack"
+            )
+        if not _is_version(value):
+            raise _wrong(path, where, f"components.{key}", "a version in quotes, e.g. '1.2.3'")
+    for key in raw["python"]["wheels"]:
+        if key not in known:
+            raise _wrong(path, where, f"python.wheels.{key}", "a component")
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, str) and _VERSION.fullmatch(value) is not None
+
+
+def _gpus(path: Path, where: str, raw: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    """Return the generations that a GPU stack promises, and refuse them anywhere else."""
+    if raw["device"] != "gpu":
+        for key in ("driver_minimum", "gpus"):
+            if key in raw:
+                raise _wrong(path, where, key, "no such key in a stack without GPUs")
+        return ()
+    if not _is_version(raw.get("driver_minimum")):
+        raise _wrong(path, where, "driver_minimum", "the oldest driver, e.g. '525.60.13'")
+    tables = raw.get("gpus")
+    if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
+        raise _wrong(path, where, "gpus", "a list of tables, one a generation")
+    for table in tables:
+        name = f"gpus.{table.get('name', '?')}"
+        for key in (*table, *_GPU_KEYS):
+            if key not in _GPU_KEYS or not isinstance(table.get(key), str):
+                raise _wrong(path, where, f"{name}.{key}", f"texts for {', '.join(_GPU_KEYS)} only")
+        if table["code"] not in CODES:
+            raise _wrong(path, where, f"{name}.code", f"one of {', '.join(CODES)}")
+        for key in ("compute_capability", "driver"):
+            if not _is_version(table[key]):
+                raise _wrong(path, where, f"{name}.{key}", "a version in quotes")
+    return tuple(Gpu(**table) for table in tables)
+
+
+def _check_sha256(path: Path, where: str, table: str, value: Mapping[str, Any]) -> None:
+    """Refuse a table whose checksum is missing or cannot be one."""
+    digest = value.get("sha256")
+    if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+        raise _wrong(path, where, f"{table}.sha256", "64 hex digits")
+
+
+def _downloads(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Download]:
+    """Return the sources that are compiled, each with its hash."""
+    tables = raw.get("downloads", {})
+    for component, table in tables.items():
+        name = f"downloads.{component}"
+        if component not in raw["components"] or not isinstance(table, dict):
+            raise _wrong(path, where, name, "a table for a component of this stack")
+        for key in table:
+            if key not in ("url", "sha256"):
+                raise _wrong(path, where, f"{name}.{key}", "url and sha256 only")
+        if not str(table.get("url", "")).startswith("https://"):
+            raise _wrong(path, where, f"{name}.url", "an address (https:)")
+        _check_sha256(path, where, name, table)
+    return {component: Download(**table) for component, table in tables.items()}
+
+
+def _check_sources(path: Path, where: str, raw: Mapping[str, Any]) -> None:
+    """Refuse a claim that nobody can look up, and a source for what is not claimed."""
+    sources = raw.get("sources")
+    if not isinstance(sources, dict):
+        raise _wrong(path, where, "sources", "a table")
+    gpu = ("driver_minimum", "gpus") if raw["device"] == "gpu" else ()
+    claims = (*raw["components"], *gpu)
+    for key in sources:
+        if key not in claims:
+            raise _wrong(path, where, f"sources.{key}", "a claim of this stack")
+    for key in claims:
+        if not _are_sources(sources.get(key)):
+            raise _wrong(path, where, f"sources.{key}",
+                         "a list of addresses (https:) or packages (pkg:)")  # fmt: skip
+
+
+def _are_sources(value: object) -> bool:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        return False
+    return all(isinstance(item, str) and item.startswith(("https://", "pkg:")) for item in value)

@@ -14,29 +14,68 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from env.checks.evidence import Evidence
-from env.checks.registry import LAUNCHED, STATIC, Check, find_check, known_checks, run_check
+from env.checks.registry import (
+    LAUNCHED,
+    STATIC,
+    Check,
+    find_check,
+    known_checks,
+    run_check,
+)
 from env.errors import UserError
 from env.facts import CannotTellError, Fact, Facts
+from env.launched import run_everywhere
 from env.lock import Lock, load_lock, lock_path
+from env.observe import run_probes
+from env.probes.container import probe_container
+from env.probes.driver import probe_driver
 from env.probes.frameworks import probe_frameworks
 from env.probes.gpu import probe_gpu
 from env.probes.host import parse_os_release, probe_host
+from env.probes.known import probe_known
+from env.probes.leftover import probe_leftover
+from env.probes.libraries import probe_libraries
 from env.probes.mpi import probe_mpi
+from env.probes.network import probe_network
 from env.probes.packages import probe_packages
+from env.probes.placement import probe_placement, probe_places
+from env.probes.python import probe_python
+from env.probes.rdma import probe_rdma
+from env.probes.recipe import probe_recipe
+from env.probes.settings import probe_settings
+from env.probes.storage import probe_storage
+from env.probes.versions import probe_versions
 from env.report import Report
-from env.result import Finding, Status, exit_code
+from env.result import Finding, Result, Status, exit_code
 from env.stack import load_stacks
 
 IMAGE_LOCK = Path("opt/chexnet/stack.lock.json")
 
 # The first part of a fact's key names the probe that gives it.
-_PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
+PROBES: dict[str, Callable[[Path, Mapping[str, str]], Mapping[str, Fact]]] = {
     "host": lambda root, environ: probe_host(root, environ=environ),
     "packages": lambda root, environ: probe_packages(environ=environ),
-    "mpi": lambda root, environ: probe_mpi(environ=environ),
+    "versions": lambda root, environ: probe_versions(environ=environ),
+    "mpi": lambda root, environ: probe_mpi(root, environ=environ),
+    "python": lambda root, environ: probe_python(environ=environ),
+    "settings": lambda root, environ: probe_settings(root, environ=environ),
+    "known": lambda root, environ: probe_known(root, environ=environ),
+    "leftover": lambda root, environ: probe_leftover(environ=environ),
+    "libraries": lambda root, environ: probe_libraries(root, environ=environ),
+    "storage": lambda root, environ: probe_storage(root, environ=environ),
+    "container": lambda root, environ: probe_container(root, environ=environ),
+    "recipe": lambda root, environ: probe_recipe(root, environ=environ),
+    "rdma": lambda root, environ: probe_rdma(root, environ=environ),
+    "network": lambda root, environ: probe_network(root, environ=environ),
+    "topology": lambda root, environ: probe_placement(root, environ=environ),
+    "places": lambda root, environ: probe_places(root, environ=environ),
     "gpu": lambda root, environ: probe_gpu(root, environ=environ),
+    "driver": lambda root, environ: probe_driver(root, environ=environ),
     "frameworks": lambda root, environ: probe_frameworks(environ=environ),
 }
+
+# Probes of what an image brings; a bare node is judged without them.
+_INSTALLED = ("packages", "versions", "mpi", "known", "python", "recipe", "libraries", "frameworks")
 
 
 def collect_static(
@@ -54,11 +93,8 @@ def collect_static(
     """
     chosen = known_checks().values() if checks is None else checks
     needed = {key.split(".")[0] for one in chosen if one.phase == STATIC for key in one.reads}
-    facts = Facts()
-    for name, probe in _PROBES.items():
-        if name in needed or name == "host":
-            facts |= probe(root, environ)
-    return facts
+    wanted = {name: probe for name, probe in PROBES.items() if name in needed | {"host"}}
+    return run_probes(wanted, root=root, environ=environ)
 
 
 def select_checks(
@@ -67,6 +103,7 @@ def select_checks(
     skip: Iterable[str] = (),
     launched: bool = False,
     later: bool = False,
+    node: bool = False,
 ) -> tuple[list[Check], list[Check]]:
     """Return the checks to run and those the user skips, in the order of the registry.
 
@@ -75,6 +112,7 @@ def select_checks(
         skip: ids to leave out; the report names them.
         launched: whether ranks have reported or should have.
         later: whether ranks will report: checks of the launched phase are then left for it.
+        node: keep the checks of the bare node alone, which read nothing that is installed.
 
     Raises:
         UserError: an unknown id, or a check of the launched phase without ranks.
@@ -89,9 +127,15 @@ def select_checks(
             expected = f"records of ranks, which {name} judges"
             raise UserError(expected, found="no --records DIR", fix=fix)
     wanted = [
-        c for c in known_checks().values() if c.phase in phases and (not only or c.id in only)
+        c
+        for c in known_checks().values()
+        if c.phase in phases and (not only or c.id in only) and not (node and _reads_installed(c))
     ]
     return [c for c in wanted if c.id not in skip], [c for c in wanted if c.id in skip]
+
+
+def _reads_installed(one: Check) -> bool:
+    return any(key.split(".")[0] in _INSTALLED for key in one.reads)
 
 
 def judge(
@@ -99,6 +143,7 @@ def judge(
     *,
     checks: Iterable[Check],
     skipped: Iterable[Check] = (),
+    silenced: Mapping[str, str] | None = None,
     fail_fast: bool = False,
     now: datetime | None = None,
 ) -> Report:
@@ -108,6 +153,8 @@ def judge(
         evidence: what was observed.
         checks: those to run, in this order.
         skipped: those the user left out, which the report names as SKIP.
+        silenced: the reason by id of each check whose bad verdict is known and accepted:
+            it is told as INFO and stops nothing.
         fail_fast: stop after the first FAIL.
         now: when the judging began; this moment if None.
     """
@@ -115,8 +162,9 @@ def judge(
     started = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
     results = []
     for one in checks:
-        results.append(run_check(one, evidence))
-        if fail_fast and results[-1].status is Status.FAIL:
+        mine = [_silence(result, silenced or {}) for result in run_everywhere(one, evidence)]
+        results += mine
+        if fail_fast and any(result.status is Status.FAIL for result in mine):
             break
     code = exit_code(results, required=[one.id for one in checks if one.required])
     results += [run_check(_left_out(one), evidence) for one in skipped]
@@ -177,6 +225,14 @@ def device_of(lock: Lock | None) -> str | None:
 def _left_out(one: Check) -> Check:
     left_out = Finding(Status.SKIP, one.title, "left out with --skip")
     return replace(one, judge=lambda evidence: left_out)
+
+
+def _silence(result: Result, silenced: Mapping[str, str]) -> Result:
+    bad = result.status in (Status.FAIL, Status.UNKNOWN, Status.WARN)
+    if not bad or result.id not in silenced:
+        return result
+    found = f"{result.status}, silenced ({silenced[result.id]}): {result.found}"
+    return replace(result, status=Status.INFO, found=found, fix="")
 
 
 def count_ranks(ranks: Mapping[int, Facts]) -> int:

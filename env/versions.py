@@ -21,7 +21,7 @@ _SHAPE = re.compile(
     r"(?P<rest>(?:(?:[A-Za-z+~_-]|\.(?=[A-Za-z]))[0-9A-Za-z.+~_-]*?)??)"
     r"(?:-(?P<revision>[0-9A-Za-z.+~_]+))?"
 )
-_BEFORE_RELEASE = re.compile(r"[.-]?(?:rc|a|b|c|alpha|beta|dev|pre)\d*$", re.IGNORECASE)
+_BEFORE_RELEASE = re.compile(r"[.-]?(?:rc|a|b|c|alpha|beta|dev|pre)\d*(?=\+|$)", re.IGNORECASE)
 
 _Chunks = tuple[tuple[tuple[int, ...], int], ...]
 
@@ -101,9 +101,10 @@ class Version:
     @staticmethod
     def _ordered(part: str) -> str:
         """Mark a pre-release the way Debian would: ``~`` comes before nothing at all."""
-        if not _BEFORE_RELEASE.match(part):
+        mark = _BEFORE_RELEASE.match(part)
+        if mark is None:
             return part
-        return "~~" + part if "dev" in part.lower() else "~" + part.lstrip(".-")
+        return "~~" + part if "dev" in mark[0].lower() else "~" + part.lstrip(".-")
 
 
 def parse_version(text: str) -> Version:

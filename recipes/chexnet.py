@@ -12,8 +12,11 @@ from hpccm.common import container_type
 from hpccm.primitives import baseimage, raw
 
 from env.lock import Lock
+from recipes.blocks.cuda import Gpu, Held
 from recipes.blocks.horovod import Horovod
+from recipes.blocks.mpi import Mpi
 from recipes.blocks.project import Project
+from recipes.blocks.sections import Sections
 from recipes.blocks.system import SystemPackages
 from recipes.blocks.tensorflow import TensorFlow
 from recipes.layout import BUILD_STAGE
@@ -34,12 +37,20 @@ def make_stages(lock: Lock, *, local_base: str = "", build_stage: str = "") -> t
     """
     first = Stage(name=BUILD_STAGE)
     first += _base(lock, local=local_base, name=BUILD_STAGE)
-    first += SystemPackages(build=lock.system["build"], run=lock.system["run"])
+    if _holds_versions(lock):
+        first += Held()
+    if set(lock.base["sections"]) > {"main"}:
+        first += Sections(sections=lock.base["sections"])
+    first += SystemPackages(lock=lock)
+    if lock.downloads:
+        first += Mpi(lock=lock)
     first += TensorFlow(lock=lock)
     first += Horovod(lock=lock)
     second = Stage()
     second += _base(lock, local=local_base, name="run")
     second += first.runtime()
+    if lock.gpus:
+        second += Gpu(lock=lock)
     second += Project(lock=lock)
     if build_stage:
         first = Stage(name=BUILD_STAGE)
@@ -47,11 +58,27 @@ def make_stages(lock: Lock, *, local_base: str = "", build_stage: str = "") -> t
     return first, second
 
 
+def _holds_versions(lock: Lock) -> bool:
+    """Return whether the catalogue names a version where the base may hold another."""
+    return any("=" in name for names in lock.system.values() for name in names)
+
+
+def _exact_image(lock: Lock) -> str:
+    """Return the base's name in its registry, by digest where the lock has one.
+
+    Without the tag then: not every engine takes both.
+    """
+    image, digest = lock.base["image"], lock.base.get("digest")
+    return f"{image.rpartition(':')[0]}@{digest}" if digest else image
+
+
 def _base(lock: Lock, *, local: str, name: str) -> list[object]:
     """Return the layers that a stage stands on."""
     common = {"_as": name, "_distro": DISTRIBUTION_FAMILY, "_docker_env": False}
     if not local:
-        return [baseimage(image=lock.base["image"], **common)]
+        compiles = name == BUILD_STAGE and lock.base["build_image"]
+        image = lock.base["build_image"] if compiles else _exact_image(lock)
+        return [baseimage(image=image, **common)]
     if hpccm.config.g_ctype == container_type.SINGULARITY:
         return [baseimage(image=local, _bootstrap="localimage", **common)]
     return [baseimage(image="scratch", **common), raw(docker=f"ADD {local} /")]

@@ -12,12 +12,17 @@ HOME = "/opt/chexnet"
 VENV = f"{HOME}/venv"
 PROJECT = f"{HOME}/project"
 LOCK = f"{HOME}/stack.lock.json"
+SBOM = f"{HOME}/sbom.cdx.json"
+"""The image's bill of materials."""
 BUILD = f"{HOME}/build"
 """The first stage's working folder; nothing of it reaches the second."""
 
 HOST_CA = "/mnt/host-ca.crt"
 """Where a build that lends the host's CA bundle mounts it. ``/mnt`` exists in every
 Debian root folder, and a mount leaves nothing behind."""
+
+PACKAGES = "/mnt/packages"
+"""Where a build finds the folder of packages it installs from, if it is given one."""
 
 BUILD_STAGE = "build"
 """The name of the first stage."""
@@ -29,6 +34,20 @@ PROJECT_PARTS = (
 """What the image holds of the project: what runs, and what explains it. No tests."""
 
 _TO_BUILD = ("__init__.py", "errors.py", "lock.py", "source_edits.py", "stack.py")
+
+
+def site_packages(lock: Lock) -> str:
+    """Return where the image's Python packages lie."""
+    return f"{VENV}/lib/python{lock.components['python']}/site-packages"
+
+
+MPI_PREFIXES = tuple(f"/usr/local/{component}" for component in ("pmix", "ucx", "openmpi"))
+"""Where an MPI that is compiled in the image lies, in the order in which it is."""
+
+
+def taken_paths(lock: Lock) -> tuple[str, ...]:
+    """Return what the second stage takes from the first, and nothing else."""
+    return (VENV, *MPI_PREFIXES) if lock.downloads else (VENV,)
 
 
 def lock_source(lock: Lock) -> str:

@@ -22,8 +22,9 @@ from recipes.chexnet import make_stages
 
 FORMATS = {"singularity": container_type.SINGULARITY, "docker": container_type.DOCKER}
 FILE_NAMES = {"singularity": "Singularity.def", "docker": "Dockerfile"}
-IMAGE_STACKS = ("cpu",)
-"""The stacks whose definitions are committed, because they are built and tested."""
+IMAGE_STACKS = ("cpu", "cuda12", "ngc12")
+"""The stacks whose definitions are committed: those that are built, and one for a base of NVIDIA's,
+which builds where a registry answers."""
 
 _HEADING = """\
 # Made by `invoke recipe --stack {stack} --format {format}`; do not edit: change recipes/.

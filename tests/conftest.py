@@ -6,15 +6,16 @@ import platform
 import re
 import stat
 import subprocess
-from datetime import UTC, datetime
+import sys
 from pathlib import Path
 
 import pytest
 
 from containers.blueprint import SUFFIXES, cache_folder
-from containers.build import build_image
 from containers.context import find_host_ca, stage_project
-from env.stack import load_stack
+from containers.packages import fetch_packages
+from env.lock import load_lock, lock_path
+from env.stack import PROJECT, load_stack
 from recipes.render import render_definition
 
 CA_MARK = "lent to this build by tests/conftest.py"
@@ -31,26 +32,44 @@ def content_key(folder, *texts):
     return digest.hexdigest()[:32]
 
 
-def build_once(format, folder):
-    """Return an image of stack cpu, built now or kept from the same content before."""
-    stack = load_stack("cpu")
+# Builds as a user would, once everything it installs is here.
+BUILD = """
+import sys
+from pathlib import Path
+from containers.build import build_image
+from env.stack import load_stack
+build_image(load_stack(sys.argv[1]), format=sys.argv[2], output=Path(sys.argv[3]))
+"""
+
+
+def build_once(format, folder, *, name="cpu"):
+    """Return an image of a stack, built now or kept from the same content before.
+
+    It is built without a network, not even to this machine, once its packages are in the
+    cache: what reaches for anything else fails. (Only root can take the network away and
+    still build.)
+    """
+    stack = load_stack(name)
     staged = folder / "staged"
-    stage_project(staged, root=Path(__file__).resolve().parents[1])
-    month = datetime.now(UTC).strftime("%Y-%m")
+    stage_project(staged, root=PROJECT)
     text = render_definition(stack, format=format)
-    key = content_key(staged, text, platform.machine(), month)
+    key = content_key(staged, text, platform.machine())
     kept = cache_folder() / "tested"
-    image = kept / f"chexnet-cpu-{key}{SUFFIXES[format]}"
+    image = kept / f"chexnet-{name}-{key}{SUFFIXES[format]}"
     if not image.exists():
         kept.mkdir(parents=True, exist_ok=True)
-        for old in kept.glob(f"chexnet-cpu-*{SUFFIXES[format]}*"):
+        for old in kept.glob(f"chexnet-{name}-*{SUFFIXES[format]}*"):
             old.unlink()
         bundle = folder / "ca.pem"
         host = find_host_ca()
         bundle.write_text(f"# {CA_MARK}\n" + (host.read_text() if host else ""))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PIP_CERT", str(bundle))
-            build_image(stack, format=format, output=image)
+        lock = load_lock(lock_path(name))
+        fetch_packages(lock, stack=stack, folder=cache_folder() / "packages")
+        apart = ["unshare", "--net"] if os.geteuid() == 0 else []
+        subprocess.run(
+            [*apart, sys.executable, "-c", BUILD, name, format, str(image)], check=True,
+            cwd=PROJECT, env=os.environ | {"PIP_CERT": str(bundle)},
+        )  # fmt: skip
     return image
 
 
@@ -58,6 +77,13 @@ def build_once(format, folder):
 def sif(tmp_path_factory):
     """Return the path of the Singularity image of stack cpu."""
     return build_once("singularity", tmp_path_factory.mktemp("sif"))
+
+
+@pytest.fixture(scope="session")
+def gpu_sif(tmp_path_factory):
+    """Return the path of the Singularity image of stack cuda12: one given, or built here."""
+    given = os.environ.get("CHEXNET_CUDA12_IMAGE")
+    return Path(given or build_once("singularity", tmp_path_factory.mktemp("gpu"), name="cuda12"))
 
 
 @pytest.fixture(scope="session")

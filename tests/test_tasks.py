@@ -8,8 +8,9 @@ import pytest
 from env.stack import PROJECT
 
 TASKS = (
-    "build-image", "demo", "evaluate", "lock", "make-sample-data", "prepare-data", "recipe",
-    "stacks", "train", "validate-env",
+    "bench-binding", "build-image", "compare-images", "demo", "evaluate", "fetch-packages", "lock",
+    "make-sample-data", "plan-binding", "prepare-data", "recipe", "sbom", "sign-image", "stacks",
+    "train", "validate-env", "verify-image",
 )  # fmt: skip
 
 
@@ -34,6 +35,13 @@ def test_every_task_answers_help_with_every_option_explained(name):
     assert all(len(line.split(None, 1)) == 2 for line in options), options
 
 
+@pytest.mark.parametrize("typed", [("sbom",), ("compare-images", "a.sif"), ("verify-image", "a")])
+def test_a_task_with_operands_answers_help_wherever_it_stands(typed):
+    done = invoke(*typed, "--help")
+    assert done.returncode == 0
+    assert f"invoke {typed[0]} " in done.stdout
+
+
 # What is typed, the exit code, and words of the message.
 MISTAKES = [
     (("recipe",), 2, ["--stack and --format"]),
@@ -47,6 +55,14 @@ MISTAKES = [
     (
         ("build-image", "--stack", "cpu", "--format", "docker", "--base", "moon", "--dry-run"),
         2, ["'moon'", "auto, local, registry"],
+    ),
+    (("fetch-packages", "--stack", "cpu"), 2, ["--output"]),
+    (("fetch-packages", "--stack", "cpu11", "--output", "o"), 2, ["'cpu11'", "cpu, cpu13"]),
+    (("fetch-packages", "--stack", "ngc12", "--output", "o"), 2, ["ubuntu", "invoke stacks"]),
+    (
+        ("build-image", "--stack", "cpu", "--format", "docker", "--packages", "empty",
+         "--allow-drift"),
+        2, ["--packages and --allow-drift"],
     ),
     (("train", "--data", "nowhere", "--run", "r"), 2, ["nowhere", "prepare-data"]),
     (("train", "--data", "empty", "--run", "r"), 2, ["dataset.json", "prepare-data"]),
@@ -74,6 +90,12 @@ MISTAKES = [
     (("prepare-data", "--source", "empty", "--output", "o"), 2, ["Data_Entry_2017"]),
     (("make-sample-data", "--output", "o", "--images", "3"), 2, ["--images"]),
     (("demo", "--output", "full"), 2, ["full", "--output"]),
+    (("verify-image", "no.sif"), 2, ["no.sif", "build-image"]),
+    (("verify-image", "empty"), 2, ["folder empty", "/etc and /usr"]),
+    (("verify-image", "--image", "full/thesis.txt"), 2, ["full/thesis.txt", "by its content"]),
+    (("sbom", "no.tar"), 2, ["no.tar", "build-image"]),
+    (("sign-image", "full/thesis.txt"), 2, ["full/thesis.txt", "an OCI archive"]),
+    (("compare-images", "no.sif", "empty"), 2, ["no.sif"]),
 ]  # fmt: skip
 
 

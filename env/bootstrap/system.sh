@@ -5,7 +5,11 @@
 HOST_TOOLS=(
   buildah crun fuse-overlayfs mmdebstrap squashfs-tools squashfuse uidmap patchelf
   containernetworking-plugins netavark libseccomp2 libsqlite3-0 debian-archive-keyring git shellcheck
+  openssh-client openssh-server iproute2 slurm-wlm munge
 )
+# What of them would serve the network from the moment it is installed. The tests start
+# daemons of their own, in namespaces; the machine is to have none that it had not.
+SERVICES=(ssh slurmctld slurmd munge)
 
 # The names under "system" in the lock. Read without Python, which may be missing still.
 wanted_packages() {
@@ -50,7 +54,34 @@ install_packages() {
     ${https_proxy:+"https_proxy=$https_proxy"} apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=2)
   finish_dpkg
   as_root "${apt[@]}" update
-  as_root "${apt[@]}" install -y --no-install-recommends "${MISSING[@]}"
+  hold_services
+  as_root "${apt[@]}" install -y --no-install-recommends "${MISSING[@]}" || { release_services; return 1; }
+  release_services
+}
+
+# Debian starts a service as soon as it is installed, unless this file says no; systemd would
+# start it at the next boot. A service that was there before is left as it was.
+POLICY=/usr/sbin/policy-rc.d
+POLICY_MARK="there while env/bootstrap.sh installs packages"
+hold_services() {
+  local unit
+  HELD=()
+  for unit in "${SERVICES[@]}"; do
+    [[ -e /lib/systemd/system/$unit.service || -e /etc/init.d/$unit ]] || HELD+=("$unit")
+  done
+  [[ ! -e $POLICY ]] || return 0
+  printf '#!/bin/sh\n# %s\nexit 101\n' "$POLICY_MARK" | as_root tee "$POLICY" >/dev/null
+  as_root chmod 755 "$POLICY"
+}
+
+release_services() {
+  local unit
+  # By its mark, so that one that a killed run has left goes too.
+  if grep -qs "$POLICY_MARK" "$POLICY"; then as_root rm -f "$POLICY"; fi
+  command -v systemctl >/dev/null || return 0
+  for unit in "${HELD[@]}"; do
+    as_root systemctl disable "$unit" >/dev/null 2>&1 || true
+  done
 }
 
 # An interrupted run leaves dpkg half way, or still at work without its apt: wait for

@@ -7,7 +7,9 @@ told apart by the plan, which deals out one id a core.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
+from env.binding import RankBinding
 from env.checks.evidence import Evidence
 from env.checks.registry import LAUNCHED, check
 from env.cpulist import render_cpu_list
@@ -51,7 +53,7 @@ def check_same_core(evidence: Evidence) -> Finding:
     "binding.overlap",
     title="bound ranks do not share cores",
     phase=LAUNCHED,
-    covers=("BIND-03",),
+    covers=("BIND-02",),
     reads=_READS,
     fix="let the launcher bind by the plan, without binding options of your own "
     "(OMPI_MCA_hwloc_base_binding_policy, SLURM_CPU_BIND)",
@@ -133,6 +135,63 @@ def check_plan(evidence: Evidence) -> Finding:
         for r, m in wrong.items()
     )
     return Finding(Status.FAIL, "masks as planned", text, ranks=tuple(wrong))
+
+
+@check(
+    "binding.gpu",
+    title="each rank's cores are near its GPU",
+    phase=LAUNCHED,
+    covers=("BIND-08",),
+    reads=(*_READS, "places.gpus", "host.numa_nodes", "launch.local_rank"),
+    required=False,
+    fix="let the launcher bind by the plan (invoke plan-binding shows it): --map-by socket knows "
+    "nothing of GPUs",
+)
+def check_gpu(evidence: Evidence) -> Finding:
+    """WARN if a rank may run on no core of its GPU's memory node, or on others as well.
+
+    PASS where the host has one node or the node is unknown, which ``binding.gpu-node`` tells;
+    INFO where the plan itself says why a rank cannot be near. SKIP without GPUs.
+    """
+    masks, nodes = evidence.of_ranks("host.affinity"), evidence.of_ranks("host.numa_nodes")
+    gpus, locals_ = evidence.of_ranks("places.gpus"), evidence.of_ranks("launch.local_rank")
+    planned, near = evidence.planned(), []
+    far: dict[int, str] = {}
+    for rank, mask in masks.items():
+        gpu = _gpu_of(planned.get(rank), gpus[rank], locals_[rank] or 0)
+        if gpu is None:
+            continue
+        place = set(nodes[rank].get(str(gpu["node"]), mask))
+        text = f"rank {rank} on {render_cpu_list(mask)}, GPU {gpu['pci']} at node {gpu['node']}"
+        if len(nodes[rank]) > 1 and not set(mask) <= place:
+            far[rank] = f"{text} ({render_cpu_list(place)})"
+        else:
+            near.append(text)
+    expected = "cores of the GPU's memory node"
+    if far:
+        known = all(rank in planned and planned[rank].note for rank in far)
+        notes = [f"{text}: {planned[r].note}" if known else text for r, text in far.items()]
+        status = Status.INFO if known else Status.WARN
+        return Finding(status, expected, "; ".join(notes), ranks=tuple(far))
+    if not near:
+        return Finding(Status.SKIP, expected, "no rank has a GPU")
+    return Finding(Status.PASS, expected, "; ".join(near))
+
+
+def _gpu_of(
+    binding: RankBinding | None, gpus: list[dict[str, Any]], local_rank: int
+) -> dict[str, Any] | None:
+    """Return the GPU that a rank computes on: the plan's, else that of its local rank.
+
+    A launcher may show each rank one GPU alone. None where the rank has none.
+    """
+    if binding is not None and binding.gpu is None:
+        return None
+    if len(gpus) == 1:
+        return gpus[0]
+    if binding is not None:
+        return next((gpu for gpu in gpus if gpu["pci"] == binding.gpu_pci), None)
+    return gpus[local_rank] if local_rank < len(gpus) else None
 
 
 def _by_host(evidence: Evidence) -> dict[str, dict[int, list[int]]]:

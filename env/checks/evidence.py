@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from env.binding import BindingPlan, RankBinding
 from env.facts import CannotTellError, Facts
 from env.lock import Lock
+from env.site import Site
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Evidence:
         plan: where each rank should run, None where nobody made one.
         device: what the user asked to train on: ``auto``, ``cpu`` or ``gpu``.
         stack_device: what the stack was made for: ``cpu`` or ``gpu``; None if unknown.
+        site: what the site expects of its nodes, None where it said nothing.
     """
 
     facts: Facts
@@ -32,6 +35,7 @@ class Evidence:
     plan: BindingPlan | None = None
     device: str = "auto"
     stack_device: str | None = "cpu"
+    site: Site | None = None
 
     @property
     def wants_gpu(self) -> bool:
@@ -47,8 +51,30 @@ class Evidence:
     @property
     def ranks_a_host(self) -> int:
         """How many ranks share one host at most: all of them where no plan says otherwise."""
-        hosts = [binding.host for binding in self.planned().values()]
-        return max((hosts.count(host) for host in set(hosts)), default=self.num_ranks)
+        hosts = self.plan.hosts.values() if self.plan else ()
+        return max(map(len, hosts), default=self.num_ranks)
+
+    @property
+    def num_hosts(self) -> int:
+        """How many hosts the ranks are on, by the plan or by their records; at least 1."""
+        planned = self.plan.hosts if self.plan else {}
+        return max(1, len(planned), len({self.host_of(rank) for rank in self.ranks}))
+
+    @cached_property
+    def reported(self) -> dict[int, Facts]:
+        """The facts of each rank whose record could be read, in the order of the ranks."""
+        return {
+            rank: facts for rank, facts in sorted(self.ranks.items()) if "rank.record" not in facts
+        }
+
+    @cached_property
+    def other_hosts(self) -> dict[str, Facts]:
+        """The facts of each host that a rank looked at for the static checks, by its name."""
+        return {
+            self.host_of(rank): facts
+            for rank, facts in self.ranks.items()
+            if facts["rank.of_host"].value
+        }
 
     def need_lock(self) -> Lock:
         """Return the lock.
@@ -77,19 +103,24 @@ class Evidence:
         Raises:
             CannotTellError: no rank reported, or one could not read the fact.
         """
-        if not self.ranks:
+        if not self.reported:
             raise CannotTellError("no rank reported")
         values = {}
-        for rank, facts in sorted(self.ranks.items()):
+        for rank, facts in self.reported.items():
             try:
                 values[rank] = facts.value(key)
             except CannotTellError as error:
                 raise CannotTellError(f"rank {rank}: {error}") from error
         return values
 
+    def known_of_ranks(self, key: str) -> dict[int, Any]:
+        """Return a fact's value of the ranks that could read it."""
+        facts = {rank: facts[key] for rank, facts in self.reported.items()}
+        return {rank: fact.value for rank, fact in facts.items() if fact.problem is None}
+
     def planned(self) -> dict[int, RankBinding]:
         """Return the plan by rank; empty without a plan."""
-        return {binding.rank: binding for binding in self.plan.ranks} if self.plan else {}
+        return self.plan.by_rank if self.plan else {}
 
     def host_of(self, rank: int) -> str:
         """Return the name of a rank's host, ``"an unknown host"`` where nobody knows."""

@@ -1,7 +1,7 @@
-"""Horovod as built: against which TensorFlow, with which collectives, with which libraries.
+"""Horovod as built: for which Python, with which collectives, with which libraries.
 
-Leaves its version to ``env.checks.versions`` and its size under a launcher to
-``env.checks.mpi``.
+Leaves its version to ``env.checks.versions``, which TensorFlow it was compiled against to
+``env.checks.compatibility`` and its size under a launcher to ``env.checks.mpi``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from pathlib import PurePath
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
+from env.conditions import parse_range
+from env.errors import UserError
 from env.facts import CannotTellError
-from env.names import normal_name
 from env.result import Finding, Status
 
 REBUILD = (
@@ -44,31 +45,6 @@ def check_extension(evidence: Evidence) -> Finding:
     good = any(name.endswith(suffix) for name in there)
     found = ", ".join(there) or "no mpi_lib extension at all"
     return Finding(Status.PASS if good else Status.FAIL, f"mpi_lib*{suffix}", found, where=where)
-
-
-@check(
-    "horovod.tensorflow",
-    title="Horovod was compiled against the installed TensorFlow",
-    covers=("VER-10",),
-    reads=("packages.horovod_metadata", "packages.installed"),
-    fix=REBUILD,
-)
-def check_built_against(evidence: Evidence) -> Finding:
-    """FAIL if the versions differ; pip reuses a wheel of another build in silence."""
-    metadata = evidence.facts.value("packages.horovod_metadata")
-    where = evidence.facts["packages.horovod_metadata"].origin
-    built = metadata.get("tensorflow")
-    if built is None:
-        raise CannotTellError(f"{where} names no TensorFlow")
-    installed = evidence.facts.value("packages.installed")
-    names = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly")
-    found = [installed[normal_name(n)]["version"] for n in names if normal_name(n) in installed]
-    if not found:
-        text = f"TensorFlow {built} when compiled, none installed"
-        return Finding(Status.FAIL, "one TensorFlow", text, where=where)
-    text = f"compiled against {built}, installed is {found[0]}"
-    status = Status.PASS if built == found[0] else Status.FAIL
-    return Finding(status, "the same TensorFlow when compiled and now", text, where=where)
 
 
 @check(
@@ -122,6 +98,41 @@ def check_nccl(evidence: Evidence) -> Finding:
     nccl = _built(evidence)["nccl"]
     found = f"NCCL {nccl}" if nccl else "no NCCL"
     return Finding(Status.PASS if nccl else Status.FAIL, "Horovod with NCCL", found)
+
+
+@check(
+    "horovod.wrapper",
+    title="the program calls no wrapper of Horovod's that this Keras breaks",
+    covers=("VER-13", "VER-14"),
+    reads=("python.wrappers", "packages.installed"),
+    fix="compute gradients with horovod.tensorflow.DistributedGradientTape and apply them with "
+    "Keras's "
+    "own optimizer, as this project's program does",
+    required=False,
+)
+def check_wrapper(evidence: Evidence) -> Finding:
+    """FAIL if the program calls DistributedOptimizer with Keras 3, or with 2.11 and Horovod < 0.28.
+
+    The rest of Horovod works with Keras 3: a program without the wrapper passes.
+    """
+    places = evidence.facts.value("python.wrappers")
+    installed = evidence.facts.value("packages.installed")
+    keras, horovod = (installed.get(name, {}).get("version") for name in ("keras", "horovod"))
+    expected, where = "no DistributedOptimizer", evidence.facts["python.wrappers"].origin
+    if not places:
+        return Finding(Status.PASS, expected, "none in the program", where=where)
+    if keras is None or horovod is None:
+        raise CannotTellError("Keras or Horovod is not installed")
+    breaks = _is(keras, ">=3") or (_is(keras, ">=2.11") and _is(horovod, "<0.28"))
+    found = f"Keras {keras}, Horovod {horovod}, and {', '.join(places[:5])}"
+    return Finding(Status.FAIL if breaks else Status.PASS, expected, found, where=places[0])
+
+
+def _is(version: str, limits: str) -> bool:
+    try:
+        return bool(parse_range(limits).holds(version, {}))
+    except UserError as error:
+        raise CannotTellError(str(error)) from error
 
 
 @check(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,17 @@ from env.result import Finding, Result, Status
 
 STATIC = "static"
 LAUNCHED = "launched"
-THEMES = ("versions", "horovod", "mpi", "resources", "gpu", "ranks", "binding")
+THEMES = (
+    "versions", "python", "recipe", "compatibility", "horovod", "mpi", "openmpi", "libraries",
+    "settings", "resources", "storage", "container", "network", "rdma", "gpu", "gpu_health",
+    "gpu_links", "gpu_ranks", "driver", "driver_library", "program", "launch", "ranks", "hosts",
+    "placement", "binding", "site",
+)  # fmt: skip
+
+# What the function of a check returns: one finding, or several where each is a thing of its
+# own with its own cure; none at all means that nothing was wrong.
+Findings = Finding | Iterable[Finding]
+Judge = Callable[[Evidence], Findings]
 
 _CHECKS: dict[str, Check] = {}
 
@@ -45,7 +55,7 @@ class Check:
     phase: str
     reads: tuple[str, ...]
     fix: str
-    judge: Callable[[Evidence], Finding]
+    judge: Judge
     required: bool = True
     covers: tuple[str, ...] = ()
 
@@ -58,14 +68,14 @@ class Check:
 def check(
     name: str, *, title: str, reads: tuple[str, ...], fix: str,
     phase: str = STATIC, required: bool = True, covers: tuple[str, ...] = (),
-) -> Callable[[Callable[[Evidence], Finding]], Callable[[Evidence], Finding]]:  # fmt: skip
+) -> Callable[[Judge], Judge]:  # fmt: skip
     """Put a function into the registry.
 
     Raises:
         ValueError: two checks of one id.
     """
 
-    def register(judge: Callable[[Evidence], Finding]) -> Callable[[Evidence], Finding]:
+    def register(judge: Judge) -> Judge:
         if name in _CHECKS:
             raise ValueError(f"two checks called {name}")
         _CHECKS[name] = Check(name, title, phase, reads, fix, judge, required, covers)
@@ -94,17 +104,33 @@ def find_check(name: str) -> Check:
 
 
 def run_check(one: Check, evidence: Evidence) -> Result:
-    """Run a check; what it cannot read and what it trips over both come out as UNKNOWN."""
+    """Run a check and return its worst result."""
+    return min(run_all(one, evidence), key=lambda result: result.status.severity)
+
+
+def run_all(one: Check, evidence: Evidence) -> list[Result]:
+    """Run a check; what it cannot read and what it trips over both come out as UNKNOWN.
+
+    What it had found before that still counts.
+    """
+    findings: list[Finding] = []
     try:
-        finding = one.judge(evidence)
+        judged = one.judge(evidence)
+        for finding in [judged] if isinstance(judged, Finding) else judged:
+            findings.append(finding)  # one by one: a generator may raise on its way
     except CannotTellError as error:
-        finding = Finding(Status.UNKNOWN, one.title, f"could not tell: {error}")
+        findings += [Finding(Status.UNKNOWN, one.title, f"could not tell: {error}")]
     except Exception as error:  # a fault of ours must not hide the other results
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
         text = f"the check itself broke at {place}: {type(error).__name__}: {error}"
         fix = f"report this as a fault of the check; --skip {one.id} leaves it out"
-        finding = Finding(Status.UNKNOWN, one.title, text, where=place, fix=fix)
+        findings += [Finding(Status.UNKNOWN, one.title, text, where=place, fix=fix)]
+    findings = findings or [Finding(Status.PASS, one.title, "nothing against it")]
+    return [_result(one, finding) for finding in findings]
+
+
+def _result(one: Check, finding: Finding) -> Result:
     needs_fix = finding.status in (Status.FAIL, Status.WARN, Status.UNKNOWN)
     return Result(
         one.id, finding.status, one.phase, finding.expected, finding.found, finding.where,

@@ -5,6 +5,8 @@ Thresholds are stated where they are used, with their reason.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from env.checks.evidence import Evidence
 from env.checks.registry import check
 from env.cpulist import render_cpu_list
@@ -21,8 +23,10 @@ SHM_WARN_BYTES = 1 * GIB
 # batch of 32 small films 1.5 to 2 GiB.
 RANK_FAIL_BYTES = 1 * GIB
 RANK_WARN_BYTES = 2 * GIB
-# Python with TensorFlow keeps under 100 files open; records and sockets grow with ranks.
-FILES_BASE, FILES_PER_RANK = 256, 32
+# Python with TensorFlow keeps under 100 files open; sockets grow with ranks. NCCL and Open MPI
+# ran out of 1024 beyond a few hosts (NVIDIA/nccl#550), and 4096 is what sites give.
+FILES_BASE, FILES_PER_RANK = 1024, 32
+FILES_OF_SEVERAL_HOSTS = 4096
 # TensorFlow's thread pools are up to four times the cores it may use.
 THREADS_PER_CORE, THREADS_BASE = 4, 32
 
@@ -56,20 +60,25 @@ def check_shm(evidence: Evidence) -> Finding:
     "memory.ranks",
     title="every rank has memory to train in",
     covers=("RES-04",),
-    reads=("host.memory_available", "host.memory_left"),
+    reads=("host.memory_available", "host.memory_left", "host.memory_promised", "host.oom_kills"),
     fix="use fewer ranks, ask for more memory (Slurm: --mem), or stop what else runs here",
 )
 def check_memory(evidence: Evidence) -> Finding:
-    """FAIL below 1 GiB a rank, WARN below 2 GiB; the control group's limit counts."""
-    free = evidence.facts.value("host.memory_available")
-    limit = evidence.facts.value("host.memory_left")
-    origin = evidence.facts["host.memory_available"].origin
-    if limit is not None and limit < free:
-        free, origin = limit, evidence.facts["host.memory_left"].origin
-    share = free / evidence.ranks_a_host
-    status = Status.WARN if share < RANK_WARN_BYTES else Status.PASS
+    """FAIL below 1 GiB a rank, WARN below 2 GiB; limits of the group and of Slurm's job count.
+
+    WARN as well if a process of this group was killed for memory before.
+    """
+    facts = evidence.facts
+    keys = ("host.memory_available", "host.memory_left", "host.memory_promised")
+    limits = [(facts.value(key), facts[key].origin) for key in keys]
+    free, origin = min(
+        (limit for limit in limits if limit[0] is not None), key=lambda pair: pair[0]
+    )
+    share, kills = free / evidence.ranks_a_host, facts.value("host.oom_kills")
+    status = Status.WARN if share < RANK_WARN_BYTES or kills else Status.PASS
     status = Status.FAIL if share < RANK_FAIL_BYTES else status
     found = f"{_gib(share)} for each of {evidence.ranks_a_host}"
+    found += f"; {kills} killed for memory in this group before" if kills else ""
     return Finding(status, f"at least {_gib(RANK_WARN_BYTES)} a rank", found, where=origin)
 
 
@@ -82,10 +91,11 @@ def check_memory(evidence: Evidence) -> Finding:
     required=False,
 )
 def check_files(evidence: Evidence) -> Finding:
-    """FAIL below 256, WARN below 256 plus 32 a rank."""
-    wanted = FILES_BASE + FILES_PER_RANK * evidence.ranks_a_host
+    """FAIL below 1024 or 32 a rank; WARN below 4096 where ranks are on several hosts."""
+    needed = max(FILES_BASE, FILES_PER_RANK * evidence.num_ranks)
+    wanted = max(needed, FILES_OF_SEVERAL_HOSTS) if evidence.num_hosts > 1 else needed
     number = evidence.facts.value("host.open_files")
-    return _against(number, (FILES_BASE, wanted), "open files", "ulimit -n")
+    return _against(number, (needed, wanted), "open files", "ulimit -n")
 
 
 @check(
@@ -107,6 +117,52 @@ def check_processes(evidence: Evidence) -> Finding:
         limits.append((facts.value("host.processes"), "ulimit -u"))
     number, where = min(limits, key=lambda pair: float("inf") if pair[0] is None else pair[0])
     return _against(number, (needed, 2 * needed), "processes and threads", where)
+
+
+# Limits of a process that end a training, as ulimit names them: FAIL below the first number, WARN
+# below the second, and why. Sizes in bytes, times in seconds.
+_LIMITS = {
+    "address space": (64 * GIB, 256 * GIB, "-v", "TensorFlow and CUDA map far more than they use"),
+    "data size": (4 * GIB, 16 * GIB, "-d", "a rank allocates its batches and its input pool there"),
+    "resident set": (1 * GIB, 1 * GIB, "-m", "a rank holds TensorFlow and its batches in memory"),
+    "file size": (1 * GIB, 1 * GIB, "-f", "prepared data is larger; writing it ends the process"),
+    "cpu time": (24 * 3600, 30 * 86400, "-t", "it counts all threads together, and ends the rank"),
+    "stack size": (1 * MIB, 4 * MIB, "-s", "threads of libraries get no more than this"),
+    "pending signals": (64, 64, "-i", "timers of the C library and of debuggers need them"),
+    "file locks": (64, 64, "-x", "PMIx and HDF5 lock files"),
+}  # fmt: skip
+
+
+@check(
+    "limits.process",
+    title="no limit of a process ends or cripples a rank",
+    covers=("RES-03",),
+    reads=("host.limits",),
+    fix="raise it in the job script (ulimit), or have the site raise its hard limit",
+    required=False,
+)
+def check_process(evidence: Evidence) -> Iterator[Finding]:
+    """FAIL or WARN for each limit that is set below what a rank needs; most are unlimited."""
+    limits = evidence.facts.value("host.limits")
+    for name, (needed, wanted, option, why) in _LIMITS.items():
+        soft = limits.get(name, {}).get("soft")
+        if soft is not None and soft < wanted:
+            found = f"{name} {_amount(name, soft)}: {why}"
+            hard = limits[name]["hard"]
+            enough = hard is None or hard >= wanted
+            raised = "unlimited" if hard is None else f"$(ulimit -H{option[1]})"
+            yield Finding(
+                Status.FAIL if soft < needed else Status.WARN,
+                f"at least {_amount(name, wanted)} of {name}", found,
+                where=f"ulimit {option}", fix=f"ulimit {option} {raised}" if enough else "",
+            )  # fmt: skip
+
+
+def _amount(name: str, number: float) -> str:
+    if "time" in name:
+        return f"{number / 3600:g} h"
+    in_bytes = any(word in name for word in ("space", "size", "set"))
+    return f"{number / GIB:g} GiB" if in_bytes else str(number)
 
 
 @check(

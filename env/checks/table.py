@@ -7,6 +7,7 @@ cannot differ.
 from __future__ import annotations
 
 from env.checks.registry import LAUNCHED, STATIC, Check, known_checks
+from env.failures import Failure, load_failures
 
 _HEADING = """\
 # Checks of validate-env
@@ -22,13 +23,54 @@ _PHASES = {
 }
 
 
+_FAILURES = """\
+## Known failures
+
+Failures that trainings on several GPUs die of, collected from public trackers and vendors'
+pages (`env/failures.toml`); {seen} of {all} are detected. How bad each is, which checks detect
+it, and how the tests bring it about: for real, by files of a made-up root folder, or by a made-up
+driver.
+
+| id | what goes wrong | verdict | checks | tried |
+|---|---|---|---|---|
+"""
+
+
 def render_table() -> str:
-    """Return the page: a section for each phase, a paragraph block for each check."""
+    """Return the page: a block for each check by phase, then a row for each known failure."""
     parts = [_HEADING]
     for phase, title in _PHASES.items():
         parts.append(f"## {title}\n")
         parts += [_section(one) for one in known_checks().values() if one.phase == phase]
-    return "\n".join(parts)
+    return "\n".join([*parts, _failures()])
+
+
+def detected_by() -> dict[str, list[str]]:
+    """Return the checks that detect each known failure, none where nothing does."""
+    found: dict[str, list[str]] = {name: [] for name in load_failures()}
+    for one in known_checks().values():
+        for name in one.covers:
+            found.setdefault(name, []).append(one.id)
+    return found
+
+
+def _failures() -> str:
+    failures, found = load_failures(), detected_by()
+    seen = sum(bool(found[name]) for name in failures)
+    rows = [_row(failure, found[name]) for name, failure in failures.items()]
+    text = _FAILURES.format(seen=seen, all=len(failures)) + "\n".join(rows) + "\n"
+    notes = [f"- {f.id}: {f.note}" for f in failures.values() if f.note]
+    text += "\nWhere a verdict differs from the usual one:\n\n" + "\n".join(notes) + "\n"
+    unseen = [f"- {f.id}: {f.unseen}" for f in failures.values() if not found[f.id]]
+    if unseen:
+        text += "\nWhat no check can see, and why:\n\n" + "\n".join(unseen) + "\n"
+    return text
+
+
+def _row(failure: Failure, checks: list[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in checks) or "none"
+    cells = (failure.id, failure.title, failure.verdict, names, failure.tried)
+    return f"| {' | '.join(cells)} |"
 
 
 def _section(one: Check) -> str:

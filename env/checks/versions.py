@@ -12,16 +12,25 @@ from typing import Any
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
+from env.errors import UserError
 from env.facts import CannotTellError
 from env.names import normal_name
 from env.result import Finding, Status
+from env.versions import parse_version
 
 REBUILD_IMAGE = "use the image, or set the host up again: env/bootstrap.sh"
 
 
 def same_version(found: str, locked: str) -> bool:
-    """Return whether a version is the locked one; ``3.11`` locks every 3.11.x."""
-    return found == locked or found.startswith(locked + ".")
+    """Return whether a version is the locked one; ``3.11`` locks every 3.11.x.
+
+    Raises:
+        CannotTellError: what was found is no version.
+    """
+    try:
+        return parse_version(found).has_prefix(locked)
+    except UserError as error:
+        raise CannotTellError(f"{found!r} is no version") from error
 
 
 @check(

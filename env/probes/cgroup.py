@@ -6,6 +6,7 @@ Leaves judging the limits to the checks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,14 +24,15 @@ def probe_cgroup(root: Path = Path("/")) -> dict[str, Fact]:
 
     Returns:
         ``host.cpu_quota`` (cores, None: no limit), ``host.memory_limit`` and
-        ``host.memory_left`` (bytes below the limit, None: no limit), ``host.pids_left``.
+        ``host.memory_left`` (bytes below the limit, None: no limit), ``host.pids_left``, and
+        ``host.oom_kills``: processes of this very group that were killed for memory.
     """
     source = root / "proc/self/cgroup"
     try:
         lines = source.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         lost = Fact(None, str(source), problem=error.strerror or repr(error))
-        keys = ("cpu_quota", "memory_limit", "memory_left", "pids_left")
+        keys = ("cpu_quota", "memory_limit", "memory_left", "pids_left", "oom_kills")
         return {f"host.{key}": lost for key in keys}
     groups = [line.split(":", 2) for line in lines if line.count(":") >= 2]
     return {
@@ -38,6 +40,7 @@ def probe_cgroup(root: Path = Path("/")) -> dict[str, Fact]:
         "host.memory_limit": _tightest(root, groups, "memory", _memory_limit),
         "host.memory_left": _tightest(root, groups, "memory", _memory_left),
         "host.pids_left": _tightest(root, groups, "pids", _pids_left),
+        "host.oom_kills": _oom_kills(root, groups),
     }
 
 
@@ -73,6 +76,19 @@ def _folders(root: Path, groups: list[list[str]], controller: str) -> Iterator[P
             if folder == top or top not in folder.parents:
                 break
             folder = folder.parent
+
+
+def _oom_kills(root: Path, groups: list[list[str]]) -> Fact:
+    """Return the count of the group itself: those of its parents are others' as well."""
+    for folder in _folders(root, groups, "memory"):
+        for name in ("memory.events", "memory.oom_control"):
+            try:
+                match = re.search(r"^oom_kill (\d+)$", _text(folder / name) or "", re.MULTILINE)
+            except (OSError, ValueError) as error:
+                return Fact(None, str(folder / name), problem=str(error))
+            if match:
+                return Fact(int(match[1]), str(folder / name))
+    return Fact(0, str(root / "sys/fs/cgroup"))
 
 
 def _text(path: Path) -> str | None:

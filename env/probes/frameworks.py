@@ -20,13 +20,14 @@ from env.probes.inside import BEGIN, FACT
 
 IMPORT_TIMEOUT_S = 180.0
 INSIDE = Path(__file__).with_name("inside.py")
-STAGES = ("tensorflow", "horovod", "mpi_library", "libraries")
+STAGES = ("tensorflow", "horovod", "mpi_library", "libraries", "program")
 
 
 def probe_frameworks(
     *,
     environ: Mapping[str, str] = os.environ,
     init: bool = False,
+    mapped: bool = False,
     timeout_s: float = IMPORT_TIMEOUT_S,
     python: str = sys.executable,
 ) -> dict[str, Fact]:
@@ -36,18 +37,22 @@ def probe_frameworks(
         environ: the child's environment; without ``init`` a launcher's variables are
             taken out, so that the child does not join or wait for somebody else's job.
         init: also join the other ranks (``frameworks.horovod_init``).
+        mapped: also name every library in the process (``frameworks.mapped``).
         timeout_s: seconds the child may take.
         python: the interpreter to try the imports in.
     """
     environ = dict(environ) if init else without_launcher(environ)
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # -P: neither the script's folder nor the current one may lend a module.
-    argv = [python, "-P", str(INSIDE), *(["--init"] if init else [])]
+    more = {"mapped": mapped, "init": init}
+    argv = [python, "-P", str(INSIDE), *(f"--{name}" for name, wanted in more.items() if wanted)]
     outcome = run_child(argv, environ=environ, timeout_s=timeout_s)
-    return _facts(outcome, (*STAGES, "horovod_init") if init else STAGES)
+    stages = [*STAGES, *(["mapped"] if mapped else []), *(["horovod_init"] if init else [])]
+    return {f"frameworks.{name}": fact for name, fact in told_facts(outcome, tuple(stages)).items()}
 
 
-def _facts(outcome: Outcome, stages: tuple[str, ...]) -> dict[str, Fact]:
+def told_facts(outcome: Outcome, stages: tuple[str, ...]) -> dict[str, Fact]:
+    """Return by stage what a child told in the form of ``env.probes.inside``, or why not."""
     told, begun = _told(outcome.stdout)
     facts: dict[str, Fact] = {}
     culprit: str | None = None
@@ -64,7 +69,7 @@ def _facts(outcome: Outcome, stages: tuple[str, ...]) -> dict[str, Fact]:
             fact = Fact(None, outcome.origin, problem=f"not reached: {culprit} failed")
         else:
             fact = Fact(None, outcome.origin, problem=outcome.end)
-        facts[f"frameworks.{stage}"] = fact
+        facts[stage] = fact
     return facts
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,11 @@ def probe_host(
         ),
         "host.memory_total": read_fact(meminfo, parse=lambda text: _kib(text, "MemTotal:")),
         "host.memory_available": read_fact(meminfo, parse=lambda text: _kib(text, "MemAvailable:")),
+        "host.memory_promised": _promised(environ),
         "host.open_files": read_fact(limits, parse=lambda text: _limit(text, "Max open files")),
         "host.processes": read_fact(limits, parse=lambda text: _limit(text, "Max processes")),
+        "host.limits": read_fact(limits, parse=parse_limits),
+        "host.spaces": _spaces(root),
         "host.shm": _shared_memory(root / "dev/shm", statvfs),
     } | probe_cgroup(root)
 
@@ -59,6 +63,20 @@ def parse_os_release(text: str) -> dict[str, str]:
     """Return ``ID`` and ``VERSION_ID`` of an os-release file, in small letters as keys."""
     pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.lower(): pairs.get(key, "").strip("\"'") for key in ("ID", "VERSION_ID")}
+
+
+def _promised(environ: Mapping[str, str]) -> Fact:
+    """Return the memory that Slurm gave this job on a node in bytes, None where it says nothing.
+
+    Slurm writes MiB; 0 is all of the node's.
+    """
+    factors = {"SLURM_MEM_PER_NODE": None, "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
+               "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE"}  # fmt: skip
+    for name, factor in factors.items():
+        text, times = environ.get(name, ""), environ.get(factor or "", "1")
+        if text.isdecimal() and times.isdecimal() and int(text) > 0:
+            return Fact(int(text) * int(times) * 2**20, name)
+    return Fact(None, "environment")
 
 
 def _field(text: str, name: str) -> str:
@@ -70,6 +88,23 @@ def _field(text: str, name: str) -> str:
 
 def _kib(text: str, name: str) -> int:
     return int(_field(text, name).split()[0]) * 1024
+
+
+def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
+    """Return ``{name: {soft, hard}}`` of /proc/self/limits; None where there is no limit.
+
+    Raises:
+        ValueError: no line of it is a limit.
+    """
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r"Max (.+?)\s+(\d+|unlimited)\s+(\d+|unlimited)(\s|$)", line)
+        if match:
+            soft, hard = (None if word == "unlimited" else int(word) for word in match.group(2, 3))
+            found[match[1]] = {"soft": soft, "hard": hard}
+    if not found:
+        raise ValueError("no limits in it")
+    return found
 
 
 def _limit(text: str, name: str) -> int | None:
@@ -109,6 +144,18 @@ def _numa_nodes(root: Path) -> Fact:
     except (OSError, ValueError) as error:
         return Fact(None, str(folder), problem=str(error))
     return Fact(nodes, str(folder))
+
+
+def _spaces(root: Path) -> Fact:
+    """Return what ranks of one host must have in common to meet in memory: ``{ipc, shm}``.
+
+    The namespace of System V's objects, and the device that /dev/shm lies on.
+    """
+    link, folder = root / "proc/self/ns/ipc", root / "dev/shm"
+    try:
+        return Fact({"ipc": str(link.readlink()), "shm": folder.stat().st_dev}, str(link))
+    except OSError as error:
+        return Fact(None, str(link), problem=error.strerror or repr(error))
 
 
 def _shared_memory(path: Path, statvfs: Callable[[str], Any]) -> Fact:

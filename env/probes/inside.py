@@ -2,7 +2,8 @@
 
 Run by path, imports nothing of this project, and prints one line of JSON for each
 thing observed, as soon as it is known: what a dead child had already told still counts.
-With ``--init`` it also joins the other ranks.
+With ``--mapped`` it also names every library in the process, with ``--init`` it joins
+the other ranks.
 """
 
 from __future__ import annotations
@@ -55,9 +56,14 @@ def observe_horovod() -> dict:
 
 def observe_libraries() -> list[str]:
     """Return the files of watched libraries that are mapped into this process."""
+    return [file for file in observe_mapped() if _WATCHED.search(file)]
+
+
+def observe_mapped() -> list[str]:
+    """Return the files of all libraries that are mapped into this process."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     files = {line.split(None, 5)[5] for line in lines if len(line.split(None, 5)) == 6}
-    return sorted(file for file in files if _WATCHED.search(file))
+    return sorted(file for file in files if ".so" in Path(file).name)
 
 
 def observe_mpi_library() -> dict | None:
@@ -89,28 +95,57 @@ def observe_init() -> dict:
     return place
 
 
-def main(init: bool) -> None:
+def observe_program(name: str = "chexnet.train") -> dict | None:
+    """Import the training program and return whether TensorFlow computed meanwhile.
+
+    A rank chooses its GPU and its threads after the import; TensorFlow then refuses both. None
+    where the program is not here.
+    """
+    import importlib
+    import importlib.util
+
+    import tensorflow
+    from tensorflow.python.client import device_lib
+
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        return None
+    listed: list[str] = []
+    listing = device_lib.list_local_devices  # starts every GPU, and tells nobody
+    device_lib.list_local_devices = lambda *args, **kw: listed.append(name) or listing(*args, **kw)
+    importlib.import_module(name)
+    threads = tensorflow.config.threading
+    try:
+        threads.set_intra_op_parallelism_threads(threads.get_intra_op_parallelism_threads() + 1)
+    except RuntimeError as error:
+        return {"name": name, "early": str(error)}
+    return {"name": name, "early": "list_local_devices() was called" if listed else None}
+
+
+def main(*, init: bool, mapped: bool) -> None:
     """Observe everything, in the order in which one thing needs the other."""
     steps: list[tuple[str, Callable[[], object]]] = [
         ("tensorflow", observe_tensorflow),
         ("horovod", observe_horovod),
         ("mpi_library", observe_mpi_library),
         ("libraries", observe_libraries),
+        ("program", observe_program),
     ]
+    if mapped:
+        steps.append(("mapped", observe_mapped))
     if init:
         steps.append(("horovod_init", observe_init))
     failed: set[str] = set()
     for name, observe in steps:
-        if name != "libraries" and failed:
+        if name not in ("libraries", "mapped") and failed:
             continue
         print(BEGIN + name, flush=True)
         try:
             value = observe()
         except Exception as error:  # whatever an import raises is the observation
-            failed.add(name)
+            failed.update({name} - {"program"})
             value = {"error": f"{type(error).__name__}: {error}"}
         print(FACT + json.dumps([name, value]), flush=True)
 
 
 if __name__ == "__main__":
-    main("--init" in sys.argv[1:])
+    main(init="--init" in sys.argv[1:], mapped="--mapped" in sys.argv[1:])

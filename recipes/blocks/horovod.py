@@ -10,12 +10,13 @@ from hpccm.building_blocks.base import bb_base
 from hpccm.primitives import comment, shell
 
 from env.lock import Lock
+from recipes.blocks.cuda import build_variables, link_lines
 from recipes.blocks.network import shell_with_network
 from recipes.layout import BUILD, VENV
 
 
 class Horovod(bb_base):
-    """Horovod from its source archive, edited, with MPI and TensorFlow only.
+    """Horovod from its source archive, edited, with MPI and TensorFlow only; with NCCL for GPUs.
 
     Args:
         lock: names the archive with its hash, the edit rules and the build's variables.
@@ -23,9 +24,13 @@ class Horovod(bb_base):
 
     def __init__(self, *, lock: Lock) -> None:
         super().__init__()
-        archive, digest = next(iter(lock.sources.items()))
+        self._gpu = bool(lock.gpus)
+        archive = next(name for name in lock.sources if name.startswith("horovod-"))
+        digest = lock.sources[archive]
         source = archive.removesuffix(".tar.gz")
-        flags = " ".join(f"{name}={value}" for name, value in sorted(lock.flags.items()))
+        variables = sorted({**lock.flags, **build_variables(lock)}.items())
+        flags = " ".join(f"{name}={value}" for name, value in variables)
+        before, after = link_lines(lock)
         self += comment("Horovod, compiled against that TensorFlow and this MPI", reformat=False)
         self += shell_with_network([
             f"cd {BUILD}",
@@ -37,9 +42,11 @@ class Horovod(bb_base):
             f"echo '{digest}  {archive}' | sha256sum -c -",
             f"tar -xzf {archive}",
             f"python -m env.source_edits --rules {lock.edits['path']} --source {source}",
+            *before,
             # pip would reuse a wheel compiled against another TensorFlow from its cache,
             # and say nothing.
             f"{flags} pip install --no-cache-dir --no-deps --no-build-isolation ./{source}",
+            *after,
             *_removals(lock),
         ])  # fmt: skip
 
@@ -49,13 +56,14 @@ class Horovod(bb_base):
         There is nothing to copy: it lies in the virtual environment.
         """
         heading = comment("Horovod must load with this stage's libraries", reformat=False)
-        return "\n".join(map(str, (heading, shell(commands=[_load_command()]))))
+        return "\n".join(map(str, (heading, shell(commands=[_load_command(gpu=self._gpu)]))))
 
 
-def _load_command() -> str:
+def _load_command(*, gpu: bool) -> str:
     """Return the shell line that loads TensorFlow and Horovod's library and says versions."""
+    parts = "hvd.mpi_built() and hvd.nccl_built()" if gpu else "hvd.mpi_built()"
     program = (
-        "import tensorflow, horovod, horovod.tensorflow as hvd; assert hvd.mpi_built(); "
+        f"import tensorflow, horovod, horovod.tensorflow as hvd; assert {parts}; "
         "print(tensorflow.__version__, horovod.__version__)"
     )
     return f"TF_CPP_MIN_LOG_LEVEL=2 {VENV}/bin/python -c '{program}'"

@@ -1,4 +1,4 @@
-"""The project inside the image: its files, the lock, invoke's settings, environment.
+"""The project inside the image: its files, the lock, the bill of materials, settings, labels.
 
 Knows what ``singularity exec IMAGE invoke …`` needs to work from any folder. Leaves
 what the image was built from (revision, time) to the build, so that the committed
@@ -13,7 +13,7 @@ from hpccm.common import container_type
 from hpccm.primitives import comment, copy, environment, label, raw, shell
 
 from env.lock import Lock
-from recipes.layout import LOCK, PROJECT, PROJECT_PARTS, VENV, lock_source
+from recipes.layout import LOCK, PROJECT, PROJECT_PARTS, SBOM, VENV, lock_source
 
 ENVIRONMENT = {
     "CHEXNET_LOCK": LOCK,
@@ -28,9 +28,11 @@ ENVIRONMENT = {
 
 # The checks of `python -m env` that judge an image, whatever machine it is on.
 IMAGE_CHECKS = (
-    "python.version", "python.packages", "python.shadowed", "tensorflow.import",
-    "tensorflow.loaded", "horovod.extension", "horovod.tensorflow", "horovod.import",
-    "horovod.mpi", "libraries.duplicates", "mpi.launcher", "mpi.version", "mpi.library",
+    "python.version", "python.packages", "python.shadowed", "python.requirements",
+    "python.hooks", "python.hiding", "tensorflow.import", "tensorflow.loaded", "rules.packages",
+    "rules.mpi", "horovod.extension", "horovod.import", "horovod.mpi", "horovod.nccl",
+    "libraries.found", "libraries.symbols", "libraries.duplicates", "mpi.launcher", "mpi.version",
+    "mpi.library", "mpi.installation", "mpi.components",
 )  # fmt: skip
 
 
@@ -51,14 +53,24 @@ class Project(bb_base):
             # invoke looks for tasks.py from the current folder upwards; no variable of
             # the environment changes that, its system-wide file does.
             f"printf 'tasks:\\n  search_root: {PROJECT}\\n' > /etc/invoke.yaml",
-            f"chmod -R a+rX {PROJECT} {LOCK}",
+            # Last, when everything that it lists is in place.
+            f"{VENV}/bin/python -m containers.sbom --output {SBOM}",
+            f"chmod -R a+rX {PROJECT} {LOCK} {SBOM}",
         ])  # fmt: skip
-        self += label(metadata={
-            "chexnet.stack": lock.stack,
-            "chexnet.lock.sha256": lock.sha256,
-            "org.opencontainers.image.title": f"chexnet-{lock.stack}",
-        })  # fmt: skip
+        self += label(metadata=stack_labels(lock))
         self += _health()
+
+
+def stack_labels(lock: Lock) -> dict[str, str]:
+    """Return the labels that follow from the lock alone; the build adds where it is from."""
+    labels = {
+        "chexnet.stack": lock.stack,
+        "chexnet.lock.sha256": lock.sha256,
+        "org.opencontainers.image.title": f"chexnet-{lock.stack}",
+    }
+    if lock.driver_minimum:
+        labels["chexnet.driver.minimum"] = lock.driver_minimum
+    return labels
 
 
 def _health() -> shell | raw:

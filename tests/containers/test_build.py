@@ -10,25 +10,29 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from containers import base, blueprint, build
+from containers import base, blueprint, build, drift
+from containers.archive import Resolution
 from containers.build import build_image, render_result
+from containers.packages import save_packages
 from env.errors import UserError
-from env.lock import load_lock, lock_path
+from env.lock import load_lock, lock_path, render_lock
 from env.stack import PROJECT, load_stack
 from recipes.layout import PROJECT_PARTS, build_sources
 
 CPU = load_stack("cpu")
+SOURCES = build_sources(load_lock(lock_path("cpu")))
 # Writes its definition into the image (or the sandbox), so that a test can look at it.
 APPTAINER = """#!/bin/sh
 echo "engine says: $*"
 for last; do :; done
 for word; do case $word in --sandbox) sandbox=1;; esac; done
 while [ $# -gt 2 ]; do shift; done
-if [ -n "$sandbox" ]; then mkdir "$1"; cp "$last" "$1/made-by"; else cp "$last" "$1"; fi
+if [ -n "$sandbox" ]; then mkdir -p "$1/usr/bin" "$1/opt/chexnet/venv"; else cp "$last" "$1"; fi
 """
 FAILS = """#!/bin/sh
 while [ $# -gt 2 ]; do shift; done
@@ -43,8 +47,9 @@ echo half > "$1"
 sleep 60 & echo $! > "$STUB_PID"; wait
 """
 MMDEBSTRAP = """#!/bin/sh
-for last; do :; done
-mkdir -p base.$$/etc && tar -C base.$$ -cf "$last" . && rm -r base.$$
+while [ $# -gt 2 ]; do shift; done
+mkdir -p base.$$/etc && ls "$(dirname "$1")/base-packages" > base.$$/etc/made-of
+tar -C base.$$ -cf "$1" . && rm -r base.$$
 """
 
 
@@ -65,12 +70,15 @@ def stub(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, stub):
-    """Work in an empty folder, with a small project, an own cache and no registry."""
+def place(tmp_path, monkeypatch, stub, shops, tiny):
+    """Work in an empty folder, with a small project and lock, an own cache and no registry."""
     monkeypatch.setattr(base, "registry_answers", lambda _image: False)
+    path = tmp_path / "tiny.lock.json"
+    path.write_text(render_lock(tiny))
+    monkeypatch.setattr(blueprint, "lock_path", lambda _name: path)
     monkeypatch.setenv("CHEXNET_HOME", str(tmp_path / "home"))
     root = tmp_path / "project"
-    for name in build_sources(load_lock(lock_path("cpu"))):
+    for name in SOURCES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROJECT / name, root / name)
     for part in PROJECT_PARTS:
@@ -126,11 +134,14 @@ def test_the_first_stage_is_kept_and_used_again_while_nothing_it_reads_changes(p
     assert "compile the first stage" not in again.seconds
     (place / "tasks.py").write_text("changed")
     assert "compile the first stage" not in make(place, force=True).seconds
+    assert "From: stage\nStage: build" in Path("chexnet-cpu.sif").read_text()
     (stage,) = (path for path in (cache() / "stages").iterdir() if path.is_dir())
-    assert f"From: {stage}\nStage: build" in Path("chexnet-cpu.sif").read_text()
+    # What was only there to compile is not kept.
+    assert [path.name for path in stage.iterdir()] == ["opt"]
+    assert (stage / "opt/chexnet/venv").is_dir()
 
 
-@pytest.mark.parametrize("name", build_sources(load_lock(lock_path("cpu"))))
+@pytest.mark.parametrize("name", [name for name in SOURCES if not name.endswith("lock.json")])
 def test_every_file_the_first_stage_reads_is_in_its_key(place, name):
     make(place)
     with (place / name).open("a") as source:
@@ -146,7 +157,7 @@ def test_the_cache_keeps_the_newest_and_the_one_in_use(place):
     make(place)
     kept = sorted((cache() / "stages").iterdir(), key=lambda path: path.stat().st_mtime)
     assert [path.name for path in kept[:-1]] == [f"cpu-{build.KEPT + 1}"]
-    assert (kept[-1] / "made-by").exists()
+    assert (kept[-1] / "opt/chexnet/venv").is_dir()
     os.utime(kept[-1], (0, 0))
     make(place, force=True)
     assert kept[-1].exists()
@@ -202,10 +213,10 @@ def test_a_dry_run_prints_the_lines_and_runs_none(place, stub, capsys):
     assert make(place, dry_run=True) is None
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert [line.split()[0] for line in lines] == ["mmdebstrap", "sh", "cd", "cd"]
+    assert [line.split()[0] for line in lines] == ["env", "sh", "cd", "sh", "cd"]
     assert "apptainer build" in lines[2]
     assert "--sandbox" in lines[2]
-    assert lines[3].endswith(f"{Path.cwd()}/chexnet-cpu.sif")
+    assert lines[-1].endswith(f"{Path.cwd()}/chexnet-cpu.sif")
     assert "a local base, made by mmdebstrap" in captured.err
     assert left() == []
     assert not cache().exists()
@@ -240,7 +251,6 @@ def test_a_cache_that_cannot_be_made_says_which_variable_moves_it(place, tmp_pat
 
 def test_a_lock_of_another_catalogue_is_refused(place, monkeypatch):
     other = load_stack("cpu13")
-    monkeypatch.setattr(blueprint, "lock_path", lambda _name: lock_path("cpu"))
     with pytest.raises(UserError, match="invoke lock --stack cpu13"):
         build_image(other, format="singularity", root=place)
 
@@ -290,13 +300,141 @@ def test_docker_gets_the_base_in_its_context_and_the_ca_as_a_secret(
     assert "\n3\n" in log
 
 
+def test_the_base_is_given_its_own_packages_alone(place):
+    make(place)
+    (made_of,) = cache().glob("bases/*/etc/made-of")
+    assert made_of.read_text().split() == ["Packages", "Release", "base-x_1.0_all.deb"]
+
+
+def change_lock(monkeypatch, tmp_path, lock):
+    path = tmp_path / "changed.lock.json"
+    path.write_text(render_lock(lock))
+    monkeypatch.setattr(blueprint, "lock_path", lambda _name: path)
+
+
+def test_of_the_lock_the_first_stage_reads_what_it_installs(place, monkeypatch, tmp_path, tiny):
+    make(place)
+    change_lock(monkeypatch, tmp_path, replace(tiny, archive_date="2027-01-01T00:00:00Z"))
+    assert "compile the first stage" not in make(place, force=True).seconds
+    only_run = replace(tiny.system_packages[1], groups=("run",))
+    changed = replace(tiny, system_packages=(tiny.system_packages[0], only_run))
+    change_lock(monkeypatch, tmp_path, changed)
+    assert "compile the first stage" in make(place, force=True).seconds
+    # Another hash that is accepted for a wheel, and the stage may hold another wheel.
+    (wheel, other) = tiny.python
+    more = replace(wheel, sha256=(*wheel.sha256, "3" * 64))
+    change_lock(monkeypatch, tmp_path, replace(tiny, python=(more, other)))
+    assert "compile the first stage" in make(place, force=True).seconds
+
+
+def test_the_image_names_no_folder_of_this_host(place):
+    make(place)
+    text = Path("chexnet-cpu.sif").read_text()
+    assert str(cache()) not in text
+    assert "From: base\n" in text
+
+
+def test_two_builds_in_different_folders_at_different_times_are_given_the_same(
+    place, monkeypatch, tmp_path
+):
+    make(place)
+    first = Path("chexnet-cpu.sif").read_text()
+    monkeypatch.setenv("CHEXNET_HOME", str(tmp_path / "elsewhere"))
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    make(place, force=True)
+    assert Path("chexnet-cpu.sif").read_text() == first
+
+
+@pytest.fixture
+def saved(place, tmp_path):
+    """Return a folder saved before."""
+    save_packages(CPU, folder=tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_a_saved_folder_is_built_from_and_nothing_is_asked(place, shops, saved):
+    shops.contents.clear()
+    shops.asked.clear()
+    log = Path(make(place, packages=saved).log).read_text()
+    assert f"--bind {saved}:/mnt/packages:ro" in log
+    assert shops.asked == []
+
+
+def test_a_saved_folder_that_is_not_whole_is_refused_before_anything_runs(place, saved, stub):
+    (saved / "debs" / "tool_1.0_all.deb").unlink()
+    stub("mmdebstrap", "#!/bin/sh\ntouch ran\n")
+    with pytest.raises(UserError, match=r"debs/tool_1\.0_all\.deb: missing") as caught:
+        make(place, packages=saved)
+    assert caught.value.exit_code == 2
+    assert left() == ["chexnet-cpu.sif.log"]
+
+
+def test_docker_finds_a_saved_folder_in_its_context(place, saved, stub):
+    stub(
+        "buildah",
+        """#!/bin/sh
+        if [ "$1" = bud ]; then for last; do :; done; cd "$last" && find packages -type f
+            grep -c 'mount=type=bind,source=packages,target=/mnt/packages' ../Dockerfile
+        else echo archive > "$(echo "$3" | cut -d: -f2)"; fi
+        """,
+    )
+    log = Path(make(place, format="docker", engine="buildah", packages=saved).log).read_text()
+    for name in ("debs/tool_1.0_all.deb", "debs/Packages", "sources.list"):
+        assert f"packages/{name}\n" in log
+    assert "\n4\n" in log  # two steps of apt, one of pip, one of Horovod
+
+
+def test_packages_that_have_vanished_stop_the_build_with_the_drift_listed(
+    place, shops, monkeypatch, tiny
+):
+    del shops.contents["/debian/pool/main/tool_1.0_all.deb"]
+    offered = (tiny.system_packages[0], replace(tiny.system_packages[1], version="1.1"))
+    monkeypatch.setattr(drift, "resolve_system", lambda _stack: Resolution(offered, "2027"))
+    with pytest.raises(UserError, match=r"tool: locked 1\.0, offered 1\.1") as caught:
+        make(place)
+    assert caught.value.exit_code == 1
+    assert "--allow-drift" in caught.value.fix
+    assert left() == ["chexnet-cpu.sif.log"]
+
+
+def test_allowed_drift_is_built_and_said_in_the_labels(place, shops, monkeypatch, tiny, capsys):
+    renamed = "/debian/pool/main/tool_1.1_all.deb"
+    shops.contents[renamed] = shops.contents.pop("/debian/pool/main/tool_1.0_all.deb")
+    new = replace(tiny.system_packages[1], version="1.1", path=renamed[1:])
+    offered = Resolution((tiny.system_packages[0], new), "2027-01-01T00:00:00Z")
+    monkeypatch.setattr(drift, "resolve_system", lambda _stack: offered)
+    make(place, allow_drift=True)
+    text = Path("chexnet-cpu.sif").read_text()
+    assert "chexnet.drift tool: locked 1.0, offered 1.1\n" in text
+    assert "tool=1.1" in text
+    assert tiny.sha256 not in text
+    assert "drift: tool: locked 1.0, offered 1.1" in capsys.readouterr().err
+
+
+def test_drift_is_not_allowed_where_nothing_can_drift(place, tmp_path):
+    with pytest.raises(UserError, match="leave one out"):
+        make(place, packages=tmp_path, allow_drift=True)
+
+
+def test_the_cache_forgets_packages_that_no_build_uses(place):
+    old = cache() / "packages" / "debs" / "old_1_all.deb"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    os.utime(old, (0, 0))
+    make(place)
+    assert not old.exists()
+    assert (cache() / "packages" / "debs" / "tool_1.0_all.deb").exists()
+
+
 SCRIPT = """
 import sys
 from pathlib import Path
-from containers import base
+from containers import base, blueprint
 from containers.build import build_image
 from env.stack import load_stack
 base.registry_answers = lambda _image: False
+blueprint.lock_path = lambda _name: Path(sys.argv[2])
 build_image(load_stack("cpu"), format="singularity", root=Path(sys.argv[1]))
 """
 
@@ -307,7 +445,9 @@ def test_an_interrupted_build_cleans_up_and_stops_what_it_started(place, stub, t
     pid_file = tmp_path / "pid"
     environment = os.environ | {"PYTHONPATH": str(PROJECT), "STUB_PID": str(pid_file)}
     child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(place)], env=environment, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", SCRIPT, str(place), str(tmp_path / "tiny.lock.json")],
+        env=environment,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
     while not (pid_file.exists() and pid_file.read_text().strip()):

@@ -11,7 +11,7 @@ import pytest
 
 from containers.runtime import exec_command
 from env.lock import load_lock, lock_path
-from env.stack import load_stack
+from env.stack import PROJECT, load_stack
 from recipes import layout
 from recipes.blocks.project import ENVIRONMENT
 
@@ -142,6 +142,43 @@ def test_nothing_that_only_builds_is_left(sif):
     paths = inside(sif, "find", "/", "-xdev", "-not", "-path", "/proc/*").splitlines()
     assert len(paths) > 10_000
     check_files(set(paths))
+
+
+def test_it_holds_the_locked_packages_exactly_and_no_others(sif):
+    told = inside(sif, "dpkg-query", "-W", "-f", "${Package} ${Version} ${Architecture}\\n")
+    wanted = LOCK.system_group("base") + LOCK.system_group("run")
+    assert sorted(told.split("\n")[:-1]) == sorted(
+        f"{p.name} {p.version} {p.architecture}" for p in wanted
+    )
+
+
+def test_the_folder_it_was_built_from_has_left_no_trace(sif):
+    assert inside(sif, "ls", "-A", "/mnt") == ""
+    told = inside(sif, "sh", "-c", "cat /etc/apt/sources.list; ls /etc/apt/sources.list.d")
+    assert not [line for line in told.splitlines() if not line.startswith("#")]
+    definition = inside(sif, "cat", "/.singularity.d/Singularity")
+    assert "From: base\n" in definition
+    assert str(PROJECT) not in definition
+
+
+def test_what_would_differ_in_another_build_is_not_in_it(sif):
+    files = inside(sif, "find", "/var/log", "/var/cache", "-type", "f", "-size", "+0").splitlines()
+    assert [path for path in files if not path.startswith("/var/cache/debconf/")] == []
+    told = inside(sif, "sh", "-c", "cat /etc/machine-id 2>/dev/null || true").strip()
+    assert told in {"", "uninitialized"}
+
+
+def test_byte_code_goes_by_its_source_and_not_by_a_time(sif):
+    """PEP 552: the second word of the file, bit 0."""
+    program = (
+        "import pathlib, sys\n"
+        "for root in sys.argv[1:]:\n"
+        "    for path in pathlib.Path(root).rglob('*.pyc'):\n"
+        "        print(path.open('rb').read(8)[4] & 1)\n"
+    )
+    flags = inside(sif, "python", "-c", program, layout.VENV, "/usr/lib/python3.11").split()
+    assert len(flags) > 1000
+    assert set(flags) == {"1"}
 
 
 def test_the_lent_ca_is_not_in_it(sif, ca_mark):

@@ -1,5 +1,6 @@
 """Exact command lines, and how a launched command is waited for."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,38 +13,16 @@ import pytest
 from containers.launch import (
     Site,
     launch_command,
-    mpirun_command,
     plan_ranks,
     project_environ,
     run_command,
 )
+from containers.launchers import Launch, find_launcher
 from env.binding import plan_local
 from env.errors import UserError
 from env.stack import PROJECT
 
 FOUR = tuple((n,) for n in range(4))
-
-
-@pytest.mark.parametrize(
-    ("ranks", "share", "as_root", "expected"),
-    [
-        (2, False, False, "mpirun MCA -np 2 --map-by slot:PE=2 --bind-to core prog"),
-        (
-            4,
-            False,
-            True,
-            "mpirun --allow-run-as-root MCA -np 4 --map-by slot:PE=1 --bind-to core prog",
-        ),
-        (1, False, False, "mpirun MCA -np 1 --map-by slot:PE=4 --bind-to core prog"),
-        (6, True, False, "mpirun MCA -np 6 --map-by slot:OVERSUBSCRIBE --bind-to none prog"),
-    ],
-)
-def test_mpirun_lines(ranks, share, as_root, expected):
-    plan = plan_local(ranks, host="h", cores=FOUR, share_cores=share)
-    assert (
-        mpirun_command(plan, command=["prog"], as_root=as_root)
-        == expected.replace("MCA", "--mca odls_base_sigkill_timeout 5").split()
-    )
 
 
 def test_here_python_is_this_interpreter_and_arguments_stay_tokens():
@@ -61,9 +40,9 @@ def test_in_an_image_every_rank_enters_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     image = tmp_path / "x.sif"
     image.touch()
-    plan = plan_local(2, host="h", cores=FOUR)
+    launch = Launch(plan_local(2, host="h", cores=FOUR))
     line = launch_command(
-        plan, command=["python", "-m", "env"], site=Site(image, binds=(tmp_path,))
+        launch, command=["python", "-m", "env"], site=Site(image, binds=(tmp_path,))
     )
     launcher = line.index("core") + 1
     assert line[:1] == ["mpirun"]
@@ -79,14 +58,18 @@ def test_more_ranks_than_cores_are_refused_before_anything_runs():
     assert "--oversubscribe" in caught.value.fix
 
 
-def test_a_mask_narrower_than_the_control_group_is_kept_rather_than_left():
-    code = "from containers.launch import plan_ranks; print(plan_ranks(1).cores_per_rank)"
-    one = str(min(os.sched_getaffinity(0)))
+@pytest.mark.mpi
+def test_ranks_stay_inside_a_mask_that_is_narrower_than_the_control_group(tmp_path):
+    one = str(max(os.sched_getaffinity(0)))
+    report = tmp_path / "report.json"
+    validate = [sys.executable, "-m", "invoke", "validate-env", "--ranks", "1"]
     done = subprocess.run(
-        ["taskset", "-c", one, sys.executable, "-c", code],
-        env=project_environ(), capture_output=True, text=True, check=True,
+        ["taskset", "-c", one, *validate, "--only", "binding.plan", "--json", str(report)],
+        env=project_environ(), cwd=PROJECT, capture_output=True, text=True,
     )  # fmt: skip
-    assert done.stdout == "0\n"
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(report.read_text())["results"]
+    assert (result["status"], result["found"]) == ("PASS", f"rank 0: {one}")
 
 
 def test_the_project_is_importable_from_any_folder(tmp_path):
@@ -138,7 +121,8 @@ def test_a_real_launch_binds_every_rank_to_its_own_cores(tmp_path):
         "cores = sorted(os.sched_getaffinity(0)); "
         "pathlib.Path(sys.argv[1], rank).write_text(' '.join(map(str, cores)))"
     )
-    line = launch_command(plan, command=["python", "-c", code, str(tmp_path)], site=Site())
+    command = ["python", "-c", code, str(tmp_path)]
+    line = launch_command(Launch(plan, find_launcher(remote=False)), command=command, site=Site())
     assert run_command(line) == 0
     seen = [tuple(map(int, (tmp_path / str(n)).read_text().split())) for n in range(2)]
     assert seen == [rank.cores for rank in plan.ranks]

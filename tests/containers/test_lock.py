@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from containers import lock as locking
+from containers.archive import Resolution
 from containers.lock import packages_of, pip_command, pip_environment, platforms, requirements_of
 from env.errors import UserError
 from env.lock import load_lock
@@ -151,10 +152,14 @@ def test_a_lock_is_written_from_what_pip_reports(monkeypatch, tmp_path):
         f'while [ "$1" != --report ]; do shift; done; cp {canned} "$2"',
     )
     monkeypatch.setattr(locking, "load_stack", lambda name: SMALL)
+    monkeypatch.setattr(locking, "resolve_system", lambda _stack: Resolution((), "2026"))
+    monkeypatch.setattr(locking, "find_digest", lambda _image: None)
     path = locking.write_lock("small", output=tmp_path / "new" / "lock.json")
     lock = load_lock(path)
     assert lock.stack_sha256 == SMALL.sha256
     assert lock.version("keras") == "3.15.1"
+    assert lock.archive_date == "2026"
+    assert "no registry" in lock.gaps["base.digest"]
     assert [p.name for p in path.parent.iterdir()] == ["lock.json"]
 
 
@@ -165,3 +170,14 @@ def test_what_pip_says_reaches_the_user(monkeypatch, tmp_path):
     with pytest.raises(UserError, match=r"No matching distribution for keras==9") as caught:
         locking.resolve_lock(SMALL)
     assert caught.value.exit_code == 1
+
+
+def test_a_distribution_that_cannot_be_asked_is_a_gap_with_a_reason(monkeypatch):
+    ubuntu = replace(SMALL, base=replace(SMALL.base, distribution="ubuntu"))
+    monkeypatch.setattr(locking, "resolve_python", lambda _stack: ())
+    monkeypatch.setattr(locking, "find_digest", lambda _image: "sha256:" + "a" * 64)
+    lock = locking.resolve_lock(ubuntu)
+    assert lock.system_packages == ()
+    assert "ubuntu" in lock.gaps["system_packages"]
+    assert lock.base["digest"] == "sha256:" + "a" * 64
+    assert "base.digest" not in lock.gaps

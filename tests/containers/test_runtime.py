@@ -1,5 +1,6 @@
 """Engines: exact command lines, which is found, what is refused. Stubs stand for them all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,20 +9,22 @@ from containers import runtime
 from containers.runtime import ENGINES, BuildRequest, exec_command, find_engine, has_capability
 from env.errors import UserError
 
-FULL = BuildRequest(
+BARE = BuildRequest(
     Path("/w/def"), Path("/w/ctx"), Path("/o/img"), Path("/w"), tag="chexnet:cpu",
-    labels={"b": "2 3", "a": "1"}, lent=Path("/w/lent"),
+    lent=Path("/w/lent"), packages=Path("/w/packages"), epoch=86400,
 )  # fmt: skip
-BARE = BuildRequest(Path("/w/def"), Path("/w/ctx"), Path("/o/img"), Path("/w"), tag="chexnet:cpu")
+FULL = replace(BARE, labels={"b": "2 3", "a": "1"}, lends_ca=True)
 LABELS = ["--label", "a=1", "--label", "b=2 3"]
 SECRET = ["--secret", "id=host-ca,src=/w/lent/host-ca.crt"]
 FILE = ["--file", "/w/def", "--tag", "chexnet:cpu"]
 ENV = [
     "env",
+    "SOURCE_DATE_EPOCH=86400",
     "APPTAINER_TMPDIR=/w",
     "SINGULARITY_TMPDIR=/w",
     "APPTAINER_MKSQUASHFS_ARGS=-Xcompression-level 1",
 ]
+BIND = ["--bind", "/w/lent:/mnt:ro", "--bind", "/w/packages:/mnt/packages:ro"]
 LIMITS = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
 CHROOT = ["--isolation=chroot", "--network=host", "--layers", "--force-rm", "--format=docker"]
 
@@ -58,15 +61,17 @@ def user(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "who", "request_", "expected"),
     [
-        ("apptainer", "root", BARE, [[*ENV, "apptainer", "build", "/o/img", "/w/def"]]),
+        (
+            "apptainer", "root", BARE,
+            [[*ENV, "apptainer", "build", "--force", *BIND, "/o/img", "/w/def"]],
+        ),
         (
             "apptainer", "half", BARE,
-            [[*ENV, "apptainer", "build", "--fakeroot", "/o/img", "/w/def"]],
+            [[*ENV, "apptainer", "build", "--force", "--fakeroot", *BIND, "/o/img", "/w/def"]],
         ),
         (
             "singularity", "user", FULL,
-            [[*ENV, "singularity", "build", "--fakeroot", "--bind", "/w/lent:/mnt:ro", "/o/img",
-              "/w/def"]],
+            [[*ENV, "singularity", "build", "--force", "--fakeroot", *BIND, "/o/img", "/w/def"]],
         ),
         (
             "docker", "user", FULL,
@@ -102,11 +107,9 @@ def test_build_commands(name, who, request_, expected, user):
 
 def test_a_sandbox_is_asked_for(user):
     user("root")
-    request = BuildRequest(
-        Path("/w/def"), Path("/w/ctx"), Path("/o/folder"), Path("/w"), sandbox=True
-    )
+    request = replace(BARE, output=Path("/o/folder"), sandbox=True)
     assert ENGINES["apptainer"].build_commands(request) == [
-        [*ENV, "apptainer", "build", "--sandbox", "/o/folder", "/w/def"]
+        [*ENV, "apptainer", "build", "--force", "--sandbox", *BIND, "/o/folder", "/w/def"]
     ]
 
 

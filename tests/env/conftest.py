@@ -36,7 +36,8 @@ def verdict():
 def lock():
     """The lock of this very environment, whatever is installed in it."""
     stack = load_stack(host_stack() or "cpu")
-    names = {normal_name(name) for name in (stack.python.tensorflow, *stack.python.run)}
+    wanted = (*stack.python.wheels.values(), *stack.python.run)
+    names = {normal_name(name.partition("[")[0]) for name in wanted}
     python = tuple(
         PythonPackage(normal_name(p.metadata["Name"]), p.version, (), ("run",))
         for p in importlib.metadata.distributions()
@@ -77,8 +78,17 @@ def healthy(tmp_path_factory, lock, run_env):
     return done, load_facts(files["facts"]), json.loads(report.read_text())
 
 
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory):
+    """Return a stand-in for Horovod's library, compiled from fake_horovod.c."""
+    source = Path(__file__).with_name("probes") / "fake_horovod.c"
+    library = tmp_path_factory.mktemp("horovod") / "mpi_lib.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
 @pytest.fixture
-def fakes(tmp_path):
+def fakes(tmp_path, fake_library):
     """Write stand-ins for tensorflow, keras and horovod; returns an environment with them.
 
     The real probe then imports them in the real child, in a tenth of a second.
@@ -90,9 +100,7 @@ def fakes(tmp_path):
         "numpy": "__version__ = '2.4.6'\n",
         "horovod": "__version__ = '0.28.1'\n",
         "horovod/tensorflow": "import os\nmpi_built = lambda: True\ngloo_built = lambda: True\n"
-        "nccl_built = lambda: 0\ninit = shutdown = lambda: None\n"
-        "rank = local_rank = lambda: int(os.environ.get('OMPI_COMM_WORLD_RANK', 0))\n"
-        "size = local_size = lambda: int(os.environ.get('OMPI_COMM_WORLD_SIZE', 1))\n",
+        "nccl_built = lambda: 0\n",
     }
 
     def write(environ=None, **changes):
@@ -100,6 +108,9 @@ def fakes(tmp_path):
             package = tmp_path / "fakes" / name / "__init__.py"
             package.parent.mkdir(parents=True, exist_ok=True)
             package.write_text(code)
+        library = tmp_path / "fakes/horovod/tensorflow/mpi_lib.so"
+        if not library.exists():
+            library.symlink_to(fake_library)
         paths = os.pathsep.join([str(tmp_path / "fakes"), str(PROJECT)])
         variables = {**without_launcher(os.environ), **AS_ROOT, "PYTHONPATH": paths}
         return {**variables, "PYTHONDONTWRITEBYTECODE": "1", **(environ or {})}

@@ -13,8 +13,6 @@ from env.facts import (
     Fact,
     Facts,
     load_facts,
-    load_records,
-    record_path,
     render_facts,
     write_facts,
 )
@@ -64,17 +62,6 @@ def test_a_bad_file_is_named(tmp_path, text):
     with pytest.raises(UserError, match=r"bad\.json") as error:
         load_facts(tmp_path / "bad.json")
     assert error.value.exit_code == 2
-
-
-def test_records_are_found_by_rank(tmp_path):
-    for rank in (12, 0):
-        write_facts(record_path(tmp_path, rank=rank), {"launch.rank": Fact(rank, "x")})
-    (tmp_path / "notes.json").write_text("not a record")
-    (tmp_path / ".rank-00001.json.77").write_text("half a rec")
-    ranks = load_records(tmp_path)
-    assert {rank: facts.value("launch.rank") for rank, facts in ranks.items()} == {0: 0, 12: 12}
-    with pytest.raises(UserError, match="no such folder"):
-        load_records(tmp_path / "absent")
 
 
 def test_a_value_is_written_with_its_origin():

@@ -7,11 +7,14 @@ import json
 import re
 
 import pytest
+from packaging.requirements import Requirement
 
 from env.errors import UserError
 from env.lock import (
     GROUPS,
+    SYSTEM_GROUPS,
     PythonPackage,
+    SystemPackage,
     load_lock,
     lock_path,
     main,
@@ -27,12 +30,23 @@ PYTHON = (
     PythonPackage("cmake", "3.31.10", (A,), ("build",)),
     PythonPackage("numpy", "2.4.6", (A, B), ("run", "develop")),
 )
+SYSTEM = (
+    SystemPackage("g++", "4:12.2.0-3", "amd64", A, 1356, "debian/pool/g/g++_12.deb", ("build",)),
+    SystemPackage("libc6", "2.36-9", "amd64", B, 2757, "debian/pool/g/libc6_2.deb", ("base",)),
+    SystemPackage(
+        "libmpi", "4.1-3+b1", "all", A, 9, "debian/pool/o/libmpi_4.deb", ("build", "run")
+    ),
+)
 STACKS = sorted(load_stacks())
 
 
 @pytest.fixture
 def lock():
-    return make_lock(load_stack("cpu"), python=PYTHON)
+    gaps = {"base.digest": "no registry answered"}
+    return make_lock(
+        load_stack("cpu"), python=PYTHON, system_packages=SYSTEM, gaps=gaps,
+        archive_date="2026-01-02T03:04:05Z",
+    )  # fmt: skip
 
 
 def test_written_and_read_again(tmp_path, lock):
@@ -41,6 +55,30 @@ def test_written_and_read_again(tmp_path, lock):
     assert load_lock(path) == lock
     assert render_lock(load_lock(path)) == render_lock(lock)
     assert load_lock(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_package_of_the_distribution_is_a_line_in_the_lock(lock):
+    lines = [line for line in render_lock(lock).splitlines() if '"libmpi"' in line]
+    assert len(lines) == 1
+    assert json.loads(lines[0].strip().rstrip(",")) == {
+        "name": "libmpi", "version": "4.1-3+b1", "architecture": "all", "sha256": A,
+        "size_bytes": 9, "path": "debian/pool/o/libmpi_4.deb", "groups": ["build", "run"],
+    }  # fmt: skip
+
+
+def test_packages_of_a_stage(lock):
+    assert [p.name for p in lock.system_group("base")] == ["libc6"]
+    assert [p.name for p in lock.system_group("build")] == ["g++", "libmpi"]
+    assert [p.name for p in lock.system_group("run")] == ["libmpi"]
+    assert SYSTEM[2].file_name == "libmpi_4.deb"
+
+
+def test_a_lock_without_packages_of_a_distribution_is_read_again(tmp_path):
+    lock = make_lock(load_stack("cpu"), python=PYTHON, gaps={"system_packages": "not Debian"})
+    path = tmp_path / "lock.json"
+    path.write_text(render_lock(lock))
+    assert load_lock(path) == lock
+    assert load_lock(path).gaps == {"system_packages": "not Debian"}
 
 
 def test_a_lock_holds_the_hash_of_the_edit_rules(lock):
@@ -65,6 +103,8 @@ def test_values_for_a_shell(lock):
     assert "HOROVOD_WITH_MPI=1" in render_value(lock, key="flags").splitlines()
     assert "openmpi-bin" in render_value(lock, key="system.run").splitlines()
     assert render_value(lock, key="components.python") == "3.11\n"
+    assert render_value(lock, key="base.digest") == "\n"
+    assert render_value(lock, key="base.sections") == "main\n"
     with pytest.raises(UserError, match=r"'systems'[\s\S]*sources"):
         render_value(lock, key="systems")
     with pytest.raises(UserError):
@@ -78,8 +118,8 @@ def test_locked_version(lock):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "JSON"), ("[]", "schema_version 1"), ('{"schema_version": 2}', "schema_version 1"),
-     ('{"schema_version": 1}', "a complete lock"), ("{", "JSON")],
+    [("", "JSON"), ("[]", "schema_version 2"), ('{"schema_version": 1}', "schema_version 2"),
+     ('{"schema_version": 2}', "a complete lock"), ("{", "JSON")],
 )  # fmt: skip
 def test_bad_lock_files(tmp_path, text, said):
     path = tmp_path / "lock.json"
@@ -89,9 +129,10 @@ def test_bad_lock_files(tmp_path, text, said):
     assert str(path) in caught.value.found
 
 
-def test_a_lock_with_a_hole(tmp_path, lock):
+@pytest.mark.parametrize("table", ["python", "system_packages"])
+def test_a_lock_with_a_hole(tmp_path, lock, table):
     data = json.loads(render_lock(lock))
-    del data["python"][0]["sha256"]
+    del data[table][0]["sha256"]
     path = tmp_path / "lock.json"
     path.write_text(json.dumps(data))
     with pytest.raises(UserError, match="a complete lock"):
@@ -110,19 +151,23 @@ def test_command_line(capsys):
 def test_committed_lock_belongs_to_the_present_catalogue(name):
     stack, lock = load_stack(name), load_lock(lock_path(name))
     assert lock.stack_sha256 == stack.sha256, f"make it anew: invoke lock --stack {name}"
-    assert lock == make_lock(stack, python=lock.python)
+    assert lock == make_lock(
+        stack, python=lock.python, system_packages=lock.system_packages,
+        archive_date=lock.archive_date, base_digest=lock.base["digest"], gaps=lock.gaps,
+    )  # fmt: skip
     assert lock_path(name).read_text() == render_lock(lock)
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_committed_lock_holds_what_the_stack_chose_and_asks_for(name):
     stack, lock = load_stack(name), load_lock(lock_path(name))
-    for component in ("keras", "cmake", "setuptools"):
-        assert lock.version(component) == stack.components[component]
-    assert lock.version(stack.python.tensorflow) == stack.components["tensorflow"]
+    wheels = dict.fromkeys(("keras", "cmake", "setuptools")) | dict(stack.python.wheels)
+    for component, wheel in wheels.items():
+        assert lock.version((wheel or component).partition("[")[0]) == stack.components[component]
     for group in GROUPS:
         held = {package.name for package in lock.python if group in package.groups}
-        assert {item.lower() for item in getattr(stack.python, group)} <= held
+        asked = {Requirement(item).name.lower() for item in getattr(stack.python, group)}
+        assert asked <= held
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -135,3 +180,33 @@ def test_committed_lock_is_hashed_sorted_and_has_one_version_of_each(name):
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in package.sha256)
         assert package.groups
         assert set(package.groups) <= set(GROUPS)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_committed_lock_holds_every_package_of_a_debian_exactly_or_says_why_not(name):
+    lock = load_lock(lock_path(name))
+    if lock.base["distribution"] != "debian":
+        assert lock.system_packages == ()
+        assert lock.gaps["system_packages"]
+        return
+    keys = [(package.name, package.version) for package in lock.system_packages]
+    assert keys == sorted(set(keys))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", lock.archive_date)
+    for package in lock.system_packages:
+        assert re.fullmatch("[0-9a-f]{64}", package.sha256)
+        assert package.size_bytes > 500
+        assert package.architecture in {"amd64", "all"}
+        assert re.match("debian(-security)?/pool/", package.path)
+        assert package.groups
+        assert package.groups == ("base",) or set(package.groups) <= {"build", "run"}
+        assert set(package.groups) <= set(SYSTEM_GROUPS)
+    for group in ("build", "run"):
+        there = {p.name for p in lock.system_group(group) + lock.system_group("base")}
+        assert set(lock.system[group]) <= there
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_what_is_not_exact_in_a_committed_lock_has_its_reason(name):
+    lock = load_lock(lock_path(name))
+    assert (lock.base["digest"] is None) == ("base.digest" in lock.gaps)
+    assert all(lock.gaps.values())

@@ -116,3 +116,19 @@ def test_exit_codes(statuses, code):
 
 def test_a_check_that_is_not_required_may_be_unable_to_tell():
     assert exit_code([result("a.b", Status.UNKNOWN)], required=[]) == 0
+
+
+def test_what_was_left_out_shares_a_line_with_its_reasons():
+    left = [result(name, Status.SKIP, found="left out with --skip") for name in ("a.b", "c.d")]
+    lines = [line for line in plain(*left).splitlines() if line.startswith("SKIP")]
+    assert lines == ["SKIP    a.b (left out with --skip), c.d (left out with --skip)"]
+
+
+def test_failing_hosts_are_those_named_or_the_only_one():
+    fail = Result("a.b", Status.FAIL, "static", "x", "y", "", "z", ("node2",), ())
+    nobody = Result("c.d", Status.FAIL, "static", "x", "y", "", "z", (), ())
+    warned = Result("e.f", Status.WARN, "static", "x", "y", "", "z", ("node9",), ())
+    both = ("node1", "node2")
+    assert Report("cpu", "", both, (fail, nobody, warned), 1).failed_hosts == ("node2",)
+    assert Report("cpu", "", ("node1",), (nobody,), 1).failed_hosts == ("node1",)
+    assert Report("cpu", "", ("node1",), (warned,), 0).failed_hosts == ()

@@ -1,6 +1,7 @@
 """The rules: each keeps, breaks and cannot tell; bad files; the search over versions."""
 
 import itertools
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,12 @@ from env.rules import (
     HOLDS,
     exit_code,
     judge_rules,
+    judge_stack,
     load_rules,
     versions_of_stack,
 )
 from env.solver import parse_wanted, solve
-from env.stack import load_stack, load_stacks
+from env.stack import PROJECT, load_stack, load_stacks
 
 RULES = load_rules()
 BY_ID = {rule.id: rule for rule in RULES}
@@ -72,8 +74,26 @@ REPORTED = [
     (
         {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
          "compute_capability": "9.0"},
-        {"tensorflow-2.18-gpu-ptx"},
+        {"tensorflow-2.18-gpu-ptx", "tensorflow-2.16-gpu-start"},
     ),
+    # An A100 runs from PTX with the last TensorFlow of CUDA 11, a V100 does not.
+    (
+        {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "470.57.02",
+         "compute_capability": "8.0"},
+        {"tensorflow-2.12-gpu-ptx", "tensorflow-2.9-gpu-start"},
+    ),
+    (
+        {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "450.80.02",
+         "compute_capability": "7.0"},
+        set(),
+    ),
+    ({"compute_capability": "7.0", "driver": "595.45.04"}, {"driver-590-gpu"}),
+    # Forward compatibility lifts R470 to CUDA 12.5, and not R525, whose branch has ended.
+    ({"cuda_compat": "12.5", "cuda": "12.5.82", "driver": "555.42.06",
+      "kernel_driver": "470.57.02"}, set()),
+    ({"cuda_compat": "12.5", "cuda": "12.5.82", "driver": "555.42.06",
+      "kernel_driver": "525.60.13"}, {"cuda-compat-12.5-driver"}),
+    ({"openmpi": "4.1.6-7ubuntu2", "slurm_pmix": "5"}, {"openmpi-4-slurm-pmix-5"}),
     (
         {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
          "compute_capability": "8.0"},
@@ -99,13 +119,25 @@ def test_reported_sets_of_versions_break_the_rule_they_should(versions, broken):
     assert {name for name, said in outcomes(versions).items() if said == BROKEN} == broken
 
 
+def test_every_failure_that_a_rule_names_is_a_known_one():
+    known = tomllib.loads((PROJECT / "env/failures.toml").read_text(encoding="utf-8"))
+    named = {s for rule in RULES for s in rule.sources if not s.startswith(("https://", "pkg:"))}
+    assert named
+    assert named <= set(known)
+
+
 @pytest.mark.parametrize("name", load_stacks())
 def test_no_stack_of_the_catalogue_breaks_a_rule_or_leaves_one_open(name):
-    versions = versions_of_stack(load_stack(name), lock=load_lock(lock_path(name)))
-    verdicts = judge_rules(versions)
+    stack = load_stack(name)
+    verdicts = judge_stack(stack, lock=load_lock(lock_path(name)))
     assert exit_code(verdicts) == 0, [v.rule.id for v in verdicts if v.outcome == BROKEN]
     holds = {verdict.rule.id for verdict in verdicts if verdict.outcome == HOLDS}
-    assert {"tensorflow-2.21-keras", "horovod-tensorflow-2.20-sources"} <= holds
+    of_tensorflow = {one.rpartition("-")[2] for one in holds if one.startswith("tensorflow-2.")}
+    assert {"python", "keras", "numpy", "protobuf", "glibc"} <= of_tensorflow
+    assert {"horovod-built-for-tensorflow", "horovod-gcc-abi", "openmpi-3.1.3-hangs"} <= holds
+    if stack.device == "gpu":
+        assert {"cuda", "cudnn", "ptx", "oldest"} <= of_tensorflow | {"oldest"}
+        assert {"nccl-cuda", "horovod-cuda-toolkit", "horovod-nccl", "driver-590-gpu"} <= holds
 
 
 def test_a_stack_of_gpus_tells_its_cuda_by_the_wheels_of_its_lock():
@@ -336,3 +368,9 @@ def test_the_search_agrees_with_trying_every_set():
 def test_a_question_that_is_none_is_refused(text):
     with pytest.raises(UserError):
         parse_wanted(text)
+
+
+def test_nvidias_package_of_nccl_says_for_which_cuda_it_is():
+    stack = load_stack("ngc12")
+    found = versions_of_stack(stack, lock=load_lock(lock_path("ngc12")))
+    assert (found["nccl"], found["nccl_cuda"]) == ("2.27.7-1+cuda12.9", "12.9")

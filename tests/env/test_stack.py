@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from env.errors import UserError
+from env.lock import load_lock, lock_path
 from env.stack import CATALOGUE, load_stack, load_stacks
 
 TEXT = CATALOGUE.read_text(encoding="utf-8")
@@ -36,6 +37,72 @@ def test_an_extending_stack_keeps_what_it_does_not_say():
     assert cpu13.base.distribution == cpu.base.distribution
 
 
+def test_tables_within_tables_are_laid_over_key_by_key_too():
+    cpu, cuda = load_stack("cpu"), load_stack("cuda12")
+    assert cuda.horovod.flags.items() > cpu.horovod.flags.items()
+    assert cuda.horovod.sha256 == cpu.horovod.sha256
+    assert cuda.python.wheels["tensorflow"] == "tensorflow[and-cuda]"
+    assert cuda.python.run == cpu.python.run
+
+
+def test_the_gpu_stack_trains_with_the_versions_of_the_cpu_stack():
+    cpu, cuda = load_stack("cpu13"), load_stack("cuda12")
+    shared = ("python", "openmpi", "ucx", "pmix", "glibc", "tensorflow", "keras", "horovod")
+    assert {name: cuda.components[name] for name in shared} == {
+        name: cpu.components[name] for name in shared
+    }
+    assert cuda.components["cudnn"].startswith("9.10.")
+
+
+def test_the_generations_from_v100_to_h200_are_promised_with_their_drivers():
+    promised = {gpu.compute_capability: gpu for gpu in load_stack("cuda12").gpus}
+    assert {"7.0", "8.0", "9.0"} <= promised.keys()
+    # Machine code serves with any driver of CUDA 12, PTX of CUDA 12.5 only from 12.5 on.
+    drivers = {gpu.code: gpu.driver for gpu in promised.values()}
+    assert drivers == {"binary": "525.60.13", "ptx": "555.42.02"}
+    assert load_stack("cpu").gpus == ()
+    assert load_stack("cpu").driver_minimum == ""
+
+
+# By component, the package of the distribution that brings it.
+PACKAGES = {
+    "python": r"python3", "openmpi": r"libopenmpi\d+", "ucx": r"libucx\d+",
+    "pmix": r"libpmix\d+(t64)?", "glibc": r"libc6", "gcc": r"g\+\+-\d+",
+    "cuda_toolkit": r"nvidia-cuda-toolkit",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n, s in load_stacks().items() if not s.downloads])
+def test_what_the_distribution_decides_is_what_its_archive_offered(name):
+    stack, lock = load_stack(name), load_lock(lock_path(name))
+    for component in PACKAGES.keys() & stack.components.keys():
+        found = [
+            package.version
+            for package in lock.system_packages
+            if re.fullmatch(PACKAGES[component], package.name)
+        ]
+        assert found, f"{component}: no package of stack {name}"
+        for version in found:
+            numbers = re.sub(r"^\d+:", "", version)  # less the epoch
+            assert re.match(rf"{re.escape(stack.components[component])}\b", numbers), component
+
+
+def test_a_source_that_is_a_package_of_the_component_names_the_version_chosen():
+    for stack in load_stacks().values():
+        for component, wheel in (
+            stack.python.wheels | {"keras": "keras", "horovod": "horovod"}
+        ).items():
+            name = wheel.partition("[")[0]
+            expected = f"pkg:pypi/{name}@{stack.components[component]}"
+            assert expected in stack.sources[component], f"{stack.name}: sources.{component}"
+
+
+def test_an_empty_text_takes_away_what_the_other_stack_says():
+    wheels = load_stack("ngc12").python.wheels
+    assert wheels == {"tensorflow": "tensorflow"}
+    assert "nccl" in load_stack("cuda12").python.wheels
+
+
 def test_unknown_stack_lists_the_known_ones():
     with pytest.raises(UserError, match=r"'gpu9'[\s\S]*cpu, cpu13") as caught:
         load_stack("gpu9")
@@ -56,6 +123,34 @@ def test_unknown_stack_lists_the_known_ones():
         ('extends = "cpu"', 'extends = "nowhere"', "extends"),
         ('extends = "cpu"', 'extends = "cpu13"', "extends"),
         ('HOROVOD_WITH_MPI = "1"', "HOROVOD_WITH_MPI = 1", "horovod.flags"),
+        ('keras = "3.15.1"', 'keras = "3..15"', "components.keras"),
+        ('keras = "3.15.1"', 'keras = "3.x"', "components.keras"),
+        (
+            'sha256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"',
+            "",
+            "horovod.sha256",
+        ),
+        ('sha256 = "92a43f5a', 'sha256 = "zz', "horovod.sha256"),
+        ('sha256 = "92a43f5a', 'sha257 = "92a43f5a', "horovod.sha257"),
+        ("wheels = { tensorflow =", "wheels = { tensorfow =", "python.wheels.tensorfow"),
+        ('keras = ["pkg:', 'keras = ["see pkg:', "sources.keras"),
+        ('keras = ["pkg:pypi/keras@3.15.1"]', "", "sources.keras"),
+        ('keras = ["pkg:', 'theano = ["pkg:a"]\nkeras = ["pkg:', "sources.theano"),
+        ('device = "cpu"', 'device = "cpu"\ndriver_minimum = "525.60.13"', "driver_minimum"),
+        ('driver_minimum = "525.60.13"', "", "driver_minimum"),
+        ('driver_minimum = "525.60.13"', 'driver_minimum = "525.60.13"\ncolour = 1', "colour"),
+        ('cudnn = "9.10.2.21"', "", "components.cudnn"),
+        ('code = "binary"', 'code = "source"', "gpus.Volta (V100).code"),
+        ('code = "binary"', "", "gpus.Volta (V100).code"),
+        ("[stacks.ngc12.downloads.ucx]", "[stacks.ngc12.downloads.unix]", "downloads.unix"),
+        ('url = "https:', 'url = "http:', "downloads.pmix.url"),
+        ('url = "https:', 'uri = "https:', "downloads.pmix.uri"),
+        ('sha256 = "b9e6', 'sha256 = "b9', "downloads.pmix.sha256"),
+        ('code = "binary"', 'code = "binary"\nmemory = "32"', "gpus.Volta (V100).memory"),
+        ('compute_capability = "7.0"', "compute_capability = 7.0", "compute_capability"),
+        ('driver = "555.42.02"', 'driver = "new"', "gpus.Hopper (H100, H200).driver"),
+        ("[stacks.cpu13]", "[stacks.cpu]", "Cannot declare ('stacks', 'cpu') twice"),
+        ("schema_version = 1", "schema_version = 1\nstacks = 3\n[other]", "TOML"),
         ("schema_version = 1", "schema_version = 7", "schema_version"),
         ("schema_version = 1", "schema_version = 1\nextra = 2", "extra"),
         ("schema_version = 1", "schema_version = ", "TOML"),
@@ -66,6 +161,9 @@ def test_a_bad_catalogue_names_the_file_and_the_key(tmp_path, old, new, said):
     with pytest.raises(UserError, match=re.escape(said)) as caught:
         load_stacks(path)
     assert str(path) in caught.value.found
+    assert caught.value.exit_code == 2
+    of_the_file = said in {"TOML", "schema_version", "extra"}
+    assert of_the_file or re.search(r"stack '\w+'|'stacks', '\w+'", caught.value.found)
 
 
 def test_missing_catalogue(tmp_path):

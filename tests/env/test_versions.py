@@ -19,21 +19,27 @@ revisions = st.one_of(
     st.just(""),
     st.builds("-{}".format, st.integers(0, 30)),
     st.builds("-{}+b{}".format, st.integers(0, 30), st.integers(1, 9)),
-    st.builds("-{}+deb12u{}".format, st.integers(0, 30), st.integers(1, 9)),
+    st.builds("-{}+deb{}u{}".format, st.integers(0, 30), st.integers(12, 13), st.integers(1, 19)),
+    st.builds("-{}~bpo12+{}".format, st.integers(0, 30), st.integers(1, 9)),
+    st.builds("-{}ubuntu{}.22.04.1".format, st.integers(0, 9), st.integers(0, 9)),
+    st.builds("-{}+cuda{}.{}".format, st.integers(0, 3), st.integers(11, 13), st.integers(0, 9)),
 )
-upstream = st.sampled_from(["", "+ds1", "+ds2", "+dfsg4"])
+upstream = st.sampled_from(["", "+ds1", "+ds2", "+dfsg4", "~rc1", "~rc2", "~beta1", "~rc1+ds1"])
 epochs = st.sampled_from(["", "1:", "2:"])
 debian = st.builds("{}{}{}{}".format, epochs, numbers, upstream, revisions)
 before = st.one_of(
     st.just(""),
     st.builds("{}{}".format, st.sampled_from(["rc", "a", "b", ".dev"]), st.integers(0, 9)),
+    st.builds(".post{}".format, st.integers(0, 9)),
 )
-pythonic = st.builds("{}{}".format, numbers, before)
+local = st.sampled_from(["", "+cpu", "+cu118", "+nv24.03", "+cuda12.9"])
+pythonic = st.builds("{}{}{}".format, numbers, before, local)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["12.4", "2.29.7-1", "535.104.05", "9.3.0.75", "4.1.4-3+b1", "1:4.5.1-1", "2.21.0rc1",
+    ["12.4", "2.29.7-1", "535.104.05", "9.3.0.75", "4.1.4-3+b1", "5.0.7-1+deb13u1",
+     "1:2.3~rc1", "2.27.7-1+cuda12.9", "4.2.2rc2", "2.15.0+nv24.03", "1:4.5.1-1", "2.21.0rc1",
      "1.28.2+ds1-3+deb12u1+b3", "2026.10.19.post1", "3"],
 )  # fmt: skip
 def test_a_version_is_written_as_it_was_read(text):
@@ -57,7 +63,9 @@ def test_what_is_no_version_is_refused(text):
     ("low", "high"),
     [("535.54.03", "535.104.05"), ("4.1.4-3", "4.1.4-3+b1"), ("2.29.7", "2.29.7-1"),
      ("2.21.0rc1", "2.21.0"), ("2.21.0.dev3", "2.21.0"), ("2.9", "2.21"), ("9.9", "1:1.0"),
-     ("1.28.2-4", "1.28.2+ds1-3"), ("1.0~rc1", "1.0"), ("2.0-rc1", "2.0"), ("12.4", "12.4.1")],
+     ("1.28.2-4", "1.28.2+ds1-3"), ("1.0~rc1", "1.0"), ("2.0-rc1", "2.0"), ("12.4", "12.4.1"),
+     ("1:2.3~rc1", "1:2.3"), ("2.21.0rc1+cpu", "2.21.0"), ("4.2.2rc2", "4.2.3"),
+     ("5.0.7-1", "5.0.7-1+deb13u1"), ("5.0.7-1~bpo12+1", "5.0.7-1")],
 )  # fmt: skip
 def test_order_of_known_pairs(low, high):
     assert parse_version(low) < parse_version(high)
@@ -118,7 +126,7 @@ def test_agrees_with_packaging_on_python_versions(a, b):
 
 
 def _without_trailing_zeros(text: str) -> bool:
-    return not text.endswith(".0") and ".0+" not in text and ".0-" not in text
+    return not text.endswith(".0") and not any(f".0{sign}" in text for sign in "+-~")
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,15 +3,18 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import hpccm
 import pytest
 from hpccm.common import container_type
 
-from env.lock import Lock, PythonPackage
+from env.lock import Lock, PythonPackage, SystemPackage
 from env.stack import PROJECT
 from recipes import layout
+from recipes.blocks import network
 from recipes.blocks.horovod import Horovod
+from recipes.blocks.network import mount_packages
 from recipes.blocks.project import IMAGE_CHECKS, Project
 from recipes.blocks.system import SystemPackages
 from recipes.blocks.tensorflow import TensorFlow
@@ -26,6 +29,15 @@ LOCK = Lock(
     edits={"path": "env/edits/h.toml", "sha256": "1" * 64},
     flags={"HOROVOD_WITH_MPI": "1", "CMAKE_X": "a"},
     system={"build": ("g++", "make"), "run": ("openmpi-bin", "python3")},
+    system_packages=tuple(
+        SystemPackage(name, version, "amd64", "9" * 64, 1, f"debian/{name}.deb", groups)
+        for name, version, groups in (
+            ("g++", "4:12.2-3", ("build",)),
+            ("libc6", "2.36", ("base",)),
+            ("libmpi", "4.1", ("build", "run")),
+            ("openmpi-bin", "4.1", ("run",)),
+        )
+    ),
     python=(
         PythonPackage("cmake", "3", ("c" * 64,), ("build",)),
         PythonPackage("packaging", "1", ("d" * 64,), ("build", "run")),
@@ -44,13 +56,64 @@ def format(request, monkeypatch):
 
 
 def test_system_packages_of_the_two_stages_differ_and_nothing_else_stays(format):
-    block = SystemPackages(build=["make", "g++"], run=["openmpi-bin"])
-    for text, names in ((str(block), "g++ make"), (block.runtime(), "openmpi-bin")):
-        assert f"apt-get install -y --no-install-recommends {names}" in text
+    block = SystemPackages(lock=LOCK)
+    for text, names in (
+        (str(block), ["g++=4:12.2-3", "libmpi=4.1"]),
+        (block.runtime(), ["libmpi=4.1", "openmpi-bin=4.1"]),
+    ):
+        lines = "".join(f" \\\n        {name}" for name in names)
+        assert f"$apt install -y --no-install-recommends{lines}" in text
+        assert "libc6" not in text
         assert "apt-get clean" in text
         # One step: what a later layer removes still lies in the one below.
         assert text.count("RUN " if format == "docker" else "%post") == 1
     assert "opal_wrapper" in block.runtime()
+
+
+def test_packages_that_cannot_be_locked_are_installed_by_name(format):
+    block = SystemPackages(lock=replace(LOCK, system_packages=()))
+    assert re.search(r"--no-install-recommends \\\n +g\+\+ \\\n +make\b", str(block))
+    assert re.search(r"recommends \\\n +openmpi-bin \\\n +python3\b", block.runtime())
+
+
+def test_a_step_that_installs_asks_a_folder_of_packages_alone_where_there_is_one(format, tmp_path):
+    """The shell judges: the lines before the installing one, with the folder in its place."""
+    text = str(SystemPackages(lock=LOCK)) + str(TensorFlow(lock=LOCK))
+    lines = re.findall(r"if \[ -[sd] \S*/mnt/packages.*?fi", text)
+    assert len(lines) == 3
+    for there in (True, False):
+        place = tmp_path / str(there)
+        if there:
+            (place / "wheels").mkdir(parents=True)
+            (place / "sources.list").write_text("deb")
+        script = "\n".join(line.replace("/mnt/packages", str(place)) for line in lines)
+        done = subprocess.run(
+            ["sh", "-c", f'{script}\necho "$apt"; echo "$PIP_NO_INDEX $PIP_FIND_LINKS"'],
+            env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        apt, pip = done.stdout.splitlines()
+        if there:
+            assert f"SourceList={place}/sources.list" in apt
+            assert "SourceParts=/dev/null" in apt
+            assert pip == f"1 {place}/wheels {place}/sources"
+        else:
+            assert (apt, pip.strip()) == ("apt-get", "")
+
+
+def test_what_an_installation_notes_for_itself_goes(format):
+    for text in (str(SystemPackages(lock=LOCK)), SystemPackages(lock=LOCK).runtime()):
+        assert "export SOURCE_DATE_EPOCH=315532800 PYTHONHASHSEED=0" in text
+        for note in ("/var/lib/apt/lists/*", "/var/cache/ldconfig/aux-cache", "/var/log/dpkg.log"):
+            assert note in text.partition("rm -rf")[2]
+
+
+def test_a_dockerfile_sees_the_folder_of_packages_only_when_asked():
+    text = f"RUN {network._CA_MOUNT} apt-get update\nRUN echo no network\n"
+    assert mount_packages(text).splitlines() == [
+        f"RUN {network._CA_MOUNT} --mount=type=bind,source=packages,target=/mnt/packages"
+        " apt-get update",
+        "RUN echo no network",
+    ]
 
 
 def test_tensorflow_installs_the_lock_by_hash_and_its_runtime_is_the_environment(format):

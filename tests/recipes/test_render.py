@@ -1,6 +1,8 @@
 """Rendering: the committed text, purity, HPCCM's state and warnings."""
 
 import logging
+import re
+from dataclasses import replace
 
 import hpccm
 import pytest
@@ -11,6 +13,7 @@ from env.errors import UserError
 from env.lock import load_lock, lock_path
 from env.stack import PROJECT, load_stack, load_stacks
 from recipes import render
+from recipes.layout import taken_paths
 from recipes.render import FILE_NAMES, FORMATS, IMAGE_STACKS, render_definition
 
 CPU = load_stack("cpu")
@@ -118,10 +121,31 @@ def test_a_finished_first_stage_is_taken_as_it_is():
     assert text[text.index("Stage: run") :] == whole[last:]
 
 
-def test_another_stack_renders_too():
-    text = render_definition(load_stack("cpu13"), format="docker")
-    assert load_stack("cpu13").base.image in text
-    assert "libopenmpi40" in text
+@pytest.mark.parametrize("stack", load_stacks())
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_stack_of_the_catalogue_renders(stack, format):
+    text = render_definition(load_stack(stack), format=format)
+    assert load_stack(stack).base.image in text
+    assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize("stack", ["cuda12", "cuda11", "ngc12"])
+def test_the_toolkit_of_a_gpu_stack_stays_in_the_first_stage(stack):
+    first, second = render_definition(load_stack(stack), format="docker").split("FROM ")[1:]
+    assert "HOROVOD_GPU_OPERATIONS=NCCL" in first
+    assert "hvd.nccl_built()" in second
+    for part in ("nvidia-cuda-toolkit", "nvcc", "libnccl-dev", "libnccl.so ", "g++", "non-free"):
+        assert part not in second
+    base = load_stack(stack).base
+    assert first.startswith(f"{base.build_image or base.image} AS build")
+    assert second.startswith(f"{base.image} AS run")
+
+
+def test_the_second_stage_takes_exactly_what_is_kept_of_the_first():
+    for name in load_stacks():
+        text = render_definition(load_stack(name), format="docker")
+        taken = re.findall(r"^COPY --from=build (\S+) (\S+)$", text, re.MULTILINE)
+        assert sorted(taken) == sorted((p, p) for p in taken_paths(load_lock(lock_path(name))))
 
 
 def test_recipes_hold_no_version_of_the_catalogue():
@@ -137,12 +161,24 @@ def test_recipes_hold_no_version_of_the_catalogue():
 
 
 def test_definitions_are_written_where_they_are_committed(tmp_path):
-    (tmp_path / "containers" / "cpu").mkdir(parents=True)
+    folders = [tmp_path / "containers" / stack for stack in IMAGE_STACKS]
+    for folder in folders:
+        folder.mkdir(parents=True)
     written = render.write_definitions(root=tmp_path)
-    assert sorted(path.name for path in written) == ["Dockerfile", "Singularity.def"]
+    assert [path.name for path in written] == ["Singularity.def", "Dockerfile"] * len(folders)
     for path in written:
         committed = PROJECT / path.relative_to(tmp_path)
         assert path.read_bytes() == committed.read_bytes()
-    assert sorted(tmp_path.rglob("*")) == sorted(
-        [*written, written[0].parent, tmp_path / "containers"]
+    assert sorted(tmp_path.rglob("*")) == sorted([*written, *folders, tmp_path / "containers"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_base_whose_digest_is_locked_is_named_by_it(format):
+    lock = load_lock(lock_path("cpu"))
+    digest = "sha256:" + "ab" * 32
+    text = render_definition(
+        CPU, format=format, lock=replace(lock, base={**lock.base, "digest": digest})
     )
+    name = CPU.base.image.rpartition(":")[0]
+    assert text.count(f"{name}@{digest}") == 2
+    assert CPU.base.image not in text

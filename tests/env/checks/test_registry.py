@@ -1,5 +1,6 @@
 """Every check passes, fails, cannot tell, and says what to do; the table must be complete."""
 
+import json
 import re
 import runpy
 from dataclasses import replace
@@ -9,12 +10,19 @@ import pytest
 
 from env.checks import registry
 from env.checks.evidence import Evidence
-from env.checks.registry import Check, known_checks, run_check
+from env.checks.registry import Check, known_checks, run_all, run_check
 from env.facts import Fact, Facts
 from env.result import Finding, Status
 
-TABLE = runpy.run_path(str(Path(__file__).with_name("states.py")))
-STATES, PASSES, evidence = TABLE["STATES"], TABLE["PASSES"], TABLE["evidence"]
+# One file of states a group of checks; each with the healthy machine that it changes.
+TABLES = [runpy.run_path(str(file)) for file in sorted(Path(__file__).parent.glob("states*.py"))]
+STATES = {name: states for table in TABLES for name, states in table["STATES"].items()}
+PASSES = {
+    name: table["PASSES"].get(name, [table["evidence"]()])
+    for table in TABLES
+    for name in table["STATES"]
+}
+evidence = TABLES[0]["evidence"]
 CHECKS = known_checks()
 FAILING = [(name, *state) for name, (states, _) in STATES.items() for state in states]
 
@@ -25,7 +33,7 @@ def test_the_table_holds_every_check():
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_it_passes_on_a_healthy_machine(name):
-    for good in PASSES.get(name, [evidence()]):
+    for good in PASSES[name]:
         result = run_check(CHECKS[name], good)
         assert result.status is Status.PASS, result
         assert result.expected
@@ -76,7 +84,7 @@ class _Watched(Facts):
 def test_it_reads_only_what_it_declares(name):
     asked = set()
     bad = [state for _, _, state in STATES[name][0]]
-    for state in (*PASSES.get(name, [evidence()]), *bad):
+    for state in (*PASSES[name], *bad):
         watched = [_Watched(facts) for facts in (state.facts, *state.ranks.values())]
         for facts in watched:
             facts.asked = asked
@@ -98,9 +106,17 @@ def test_it_can_be_explained(name):
 
 
 def test_every_check_has_a_test_that_starts_at_its_probe():
-    folder = Path(__file__).parent.parent / "probes"
-    text = "".join(path.read_text() for path in folder.glob("test_*.py"))
-    assert set(re.findall(r"verdict\(\s*\"([^\"]+)\"", text)) == set(CHECKS)
+    tests = Path(__file__).parents[2]
+    files = [path for path in tests.rglob("test_*.py") if path.parent != Path(__file__).parent]
+    text = "".join(path.read_text() for path in files)
+    # A verdict on probed facts, or the id's result of a real run.
+    tried = set(re.findall(r"\"([a-z]+\.[a-z-]+)\"", text))
+    for names in re.findall(r"\"--only\",\s*f?\"([^\"]+)\"", text):
+        tried |= set(names.split(","))
+    # Made-up machines with GPUs: each names the verdicts that its probed facts lead to.
+    for scenario in tests.rglob("scenarios/*.json"):
+        tried |= set(json.loads(scenario.read_text())["expect"])
+    assert set(CHECKS) - tried == set()
 
 
 def test_a_fault_in_a_check_is_named_with_its_place():
@@ -112,6 +128,25 @@ def test_a_fault_in_a_check_is_named_with_its_place():
     assert result.status is Status.UNKNOWN
     assert re.search(r"broke at test_registry.py:\d+: AttributeError", result.found)
     assert "--skip x.broken" in result.fix
+
+
+def test_several_findings_are_several_results_and_the_worst_stands_for_them():
+    def judge(evidence):
+        for status in (Status.INFO, Status.FAIL, Status.WARN):
+            yield Finding(status, "a", f"found {status}")
+
+    one = Check("x.y", "title", "static", (), "do this", judge)
+    results = run_all(one, Evidence(facts=Facts()))
+    assert [(r.status, r.fix) for r in results] == [
+        (Status.INFO, ""), (Status.FAIL, "do this"), (Status.WARN, "do this"),
+    ]  # fmt: skip
+    assert run_check(one, Evidence(facts=Facts())).found == "found FAIL"
+
+
+def test_no_finding_is_a_pass():
+    one = Check("x.y", "all is well", "static", (), "do this", lambda evidence: [])
+    result = run_check(one, Evidence(facts=Facts()))
+    assert (result.status, result.expected, result.fix) == (Status.PASS, "all is well", "")
 
 
 def test_one_id_is_one_check():

@@ -143,6 +143,28 @@ def test_memory_for_four_ranks(host, verdict, changes, status):
 
 
 @pytest.mark.parametrize(
+    ("environ", "status"),
+    [({"SLURM_MEM_PER_NODE": "2048"}, Status.FAIL), ({"SLURM_MEM_PER_NODE": "0"}, Status.PASS),
+     ({"SLURM_MEM_PER_CPU": "3000", "SLURM_CPUS_ON_NODE": "2"}, Status.WARN),
+     ({"SLURM_MEM_PER_CPU": "3000", "SLURM_CPUS_ON_NODE": "many"}, Status.PASS),
+     ({"SLURM_MEM_PER_GPU": "1000", "SLURM_GPUS_ON_NODE": "2"}, Status.FAIL)],
+)  # fmt: skip
+def test_memory_that_slurm_gave_four_ranks(host, verdict, environ, status):
+    assert verdict("memory.ranks", host(**environ), num_ranks=4).status is status
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"sys/fs/cgroup/job/memory.events": "low 0\noom 2\noom_kill 2\n"},
+     {"proc/self/cgroup": "4:memory:/job\n",
+      "sys/fs/cgroup/memory/job/memory.oom_control": "under_oom 0\noom_kill 2\n"}],
+)  # fmt: skip
+def test_processes_that_were_killed_for_memory(host, verdict, files):
+    result = verdict("memory.ranks", host(files))
+    assert (result.status, "2 killed for memory" in result.found) == (Status.WARN, True)
+
+
+@pytest.mark.parametrize(
     ("shm", "status"),
     [((64 * 2**20, 64 * 2**20), Status.FAIL), ((2**29, 2**29), Status.WARN),
      ((2**33, 2**33), Status.PASS), ((2**33, 2**20), Status.FAIL)],

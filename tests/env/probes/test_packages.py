@@ -120,13 +120,15 @@ def test_horovod_of_another_python(horovod_tree, verdict):
 
 
 def test_horovod_of_another_tensorflow(horovod_tree, verdict):
-    assert verdict("horovod.tensorflow", probe(horovod_tree)).status is Status.PASS
+    assert verdict("rules.packages", probe(horovod_tree)).status is Status.PASS
     (horovod_tree / "horovod/metadata.json").write_text('{"tensorflow": "2.4.1"}')
-    result = verdict("horovod.tensorflow", probe(horovod_tree))
+    add_package(horovod_tree, "horovod", "0.28.1")
+    result = verdict("rules.packages", probe(horovod_tree))
     assert result.status is Status.FAIL
-    assert "compiled against 2.4.1" in result.found
+    assert "horovod_tensorflow 2.4.1" in result.found
+    assert "--no-build-isolation" in result.fix
     (horovod_tree / "horovod/metadata.json").write_text("{")
-    assert verdict("horovod.tensorflow", probe(horovod_tree)).status is Status.UNKNOWN
+    assert verdict("rules.packages", probe(horovod_tree)).status is Status.UNKNOWN
 
 
 def test_no_horovod_at_all(tmp_path, verdict):

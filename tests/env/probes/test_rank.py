@@ -5,15 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from env.binding import BindingPlan, RankBinding, render_plan
-from env.facts import Fact, load_facts, load_records, write_facts
+from env.facts import Fact, Facts, load_facts, write_facts
+from env.launched import plan_look
 from env.lock import render_lock
 from env.probes.launch import probe_launch
-from env.probes.rank import record_rank
+from env.probes.rank import observe_rank
+from env.records import load_records, write_records
 from env.result import Status
+from env.validate import PROBES, select_checks
 
 CORES = sorted(os.sched_getaffinity(0))
 SAME_LOCK = Fact("1" * 64, "lock.json")
@@ -25,11 +29,15 @@ def launch(tmp_path, fakes):
 
     def record(*changes, size=None, timeout_s=30.0, lock=SAME_LOCK, **modules):
         environ = fakes(**modules)
+        seen = {}
         for rank, change in enumerate(changes):
             own = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
                    "OMPI_COMM_WORLD_SIZE": str(size or len(changes)), **change}  # fmt: skip
-            record_rank(tmp_path / "records", lock_sha256=lock, environ={**environ, **own},
-                        timeout_s=timeout_s)  # fmt: skip
+            look = plan_look(select_checks(launched=True)[0], probes=PROBES, of_host=False,
+                             environ={**environ, **own}, timeout_s=timeout_s)  # fmt: skip
+            for part in observe_rank(look, lock_sha256=lock):
+                seen[rank] = seen.get(rank, Facts()) | part
+        write_records(tmp_path / "records", seen)
         return load_records(tmp_path / "records")
 
     return record
@@ -76,26 +84,29 @@ def test_the_ranks_agree(launch, verdict):
 
 
 def test_a_singleton_under_a_launcher(launch, verdict):
-    alone = "mpi_built = gloo_built = lambda: True\nnccl_built = lambda: 0\n"
-    alone += "init = shutdown = lambda: None\nrank = local_rank = lambda: 0\n"
-    alone += "size = local_size = lambda: 1\n"
-    ranks = launch({}, {}, horovod__tensorflow=alone)
+    ranks = launch({"FAKE_HOROVOD": "alone"}, {"FAKE_HOROVOD": "alone"})
     result = verdict("mpi.size", ranks=ranks, num_ranks=2)
     assert (result.status, result.ranks) == (Status.FAIL, (0, 1))
     assert "Horovod sees 1, the launcher says 2" in result.found
 
 
 def test_ranks_that_wait_for_ever_report_all_the_same(launch, verdict):
-    stuck = "import time\nmpi_built = gloo_built = lambda: True\nnccl_built = lambda: 0\n"
-    stuck += "init = lambda: time.sleep(60)\n"
-    ranks = launch({}, timeout_s=2, horovod__tensorflow=stuck)
+    ranks = launch({"FAKE_HOROVOD": "stuck"}, timeout_s=2)
     result = verdict("mpi.size", ranks=ranks, num_ranks=1)
     assert (result.status, "no answer within 2 s" in result.found) == (Status.UNKNOWN, True)
     assert ranks[0].value("host.affinity") == CORES
 
 
-def test_a_rank_killed_while_joining_has_reported(fakes, tmp_path, verdict):
-    environ = fakes(tensorflow="import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+@pytest.mark.parametrize(
+    ("mode", "words"), [("killed", "died by SIGSEGV"), ("refused", "horovod_init gave false")]
+)
+def test_a_join_that_fails_is_a_failure(launch, verdict, mode, words):
+    result = verdict("mpi.size", ranks=launch({"FAKE_HOROVOD": mode}), num_ranks=1)
+    assert (result.status, words in result.found) == (Status.FAIL, True)
+
+
+def test_a_rank_killed_while_joining_has_reported_and_leaves_no_orphan(fakes, tmp_path, verdict):
+    environ = fakes({"FAKE_HOROVOD": "orphaned"})
     argv = [sys.executable, "-m", "env", "rank", "--records", str(tmp_path / "records")]
     done = subprocess.run(argv, env=environ, timeout=60)
     assert done.returncode == -signal.SIGKILL
@@ -103,6 +114,17 @@ def test_a_rank_killed_while_joining_has_reported(fakes, tmp_path, verdict):
     assert ranks[0].value("host.affinity") == CORES
     result = verdict("mpi.size", ranks=ranks, num_ranks=1)
     assert (result.status, "never came back" in result.found) == (Status.UNKNOWN, True)
+    left = subprocess.run(["pgrep", "-f", "env/probes/join.py"], capture_output=True, text=True)
+    ours = [pid for pid in left.stdout.split() if is_below(pid, tmp_path)]
+    assert ours == []
+
+
+def is_below(pid, folder):
+    """Return whether a process has this test's folder in its environment."""
+    try:
+        return str(folder).encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
 
 
 def test_a_rank_that_never_reports_is_named(launch, verdict):

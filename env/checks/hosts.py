@@ -1,0 +1,161 @@
+"""The network between the hosts of a job: names, addresses and interfaces, held side by side.
+
+Judges what only several hosts together show. Leaves one host's own network to the
+checks of the static phase, and arithmetic over addresses to ``env.network``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from env.checks.evidence import Evidence
+from env.checks.registry import LAUNCHED, check
+from env.network import is_host_only, reachable, shared_route, twins
+from env.result import Finding, Status
+
+_MPI_INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+_MPI_EXCLUDE = "OMPI_MCA_btl_tcp_if_exclude"
+_NCCL = "NCCL_SOCKET_IFNAME"
+_READS = ("network.interfaces", "launch.settings", "host.name", "host.boot_id")
+
+
+@check(
+    "hosts.network",
+    title="the hosts share a network, and MPI and NCCL are told to use it",
+    phase=LAUNCHED,
+    covers=("NET-01", "NET-02", "NET-04", "NET-05"),
+    reads=_READS,
+    fix="name the interfaces that lead from host to host: NCCL_SOCKET_IFNAME, and "
+    "OMPI_MCA_btl_tcp_if_include as a network (10.0.0.0/24); --hosts does so by itself",
+)
+def check_network(evidence: Evidence) -> Iterator[Finding]:
+    """FAIL if an address is on two hosts, or a setting names an interface that a host lacks.
+
+    FAIL too if hosts have interfaces that lead nowhere (docker0) and MPI is not told which to
+    use. WARN if the hosts share no network. PASS for one host.
+    """
+    hosts = _first_of_hosts(evidence, "network.interfaces")
+    expected = "one network that every host has an address of its own in"
+    if len(hosts) < 2:
+        yield Finding(Status.PASS, expected, "one host")
+        return
+    settings = _first_of_hosts(evidence, "launch.settings")
+    for address, owners in twins(hosts).items():
+        yield Finding(
+            Status.FAIL, "addresses of their own", f"{address} is on {' and on '.join(owners)}",
+            hosts=owners,
+            fix="give the hosts or containers addresses that lead to one of them each: the host's "
+            "own network (--network host), or an overlay",
+        )  # fmt: skip
+    yield from _without_match(hosts, settings)
+    told = [
+        name for name in (*_MPI_INCLUDE, _MPI_EXCLUDE) if any(name in s for s in settings.values())
+    ]
+    route = shared_route(hosts)
+    nowhere = sorted(
+        {
+            entry["name"]
+            for interfaces in hosts.values()
+            for entry in interfaces
+            if entry["up"] and entry["addresses"] and is_host_only(entry["name"])
+        }
+    )
+    if nowhere and not told:
+        found = f"MPI is not told which interfaces to use, and {', '.join(nowhere)} lead nowhere"
+        yield Finding(Status.FAIL, expected, found, where=_MPI_INCLUDE[0])
+    elif route is None and not told and not twins(hosts):
+        lists = (f"{host}: {', '.join(reachable(i)) or 'none'}" for host, i in hosts.items())
+        yield Finding(Status.WARN, expected, f"no network is on all of them ({'; '.join(lists)})")
+
+
+def _without_match(
+    hosts: Mapping[str, Any], settings: Mapping[str, Mapping[str, str]]
+) -> Iterator[Finding]:
+    """Yield a finding for each setting that fits no interface of some host."""
+    for name in (_NCCL, *_MPI_INCLUDE):
+        without = {}
+        for host, interfaces in hosts.items():
+            value = settings.get(host, {}).get(name)
+            if value and not matching(value, interfaces, nccl=name == _NCCL):
+                without[host] = (value, [entry["name"] for entry in interfaces])
+        if without:
+            texts = (f"{host} has {', '.join(names)}" for host, (_, names) in without.items())
+            value = next(iter(without.values()))[0]
+            yield Finding(
+                Status.FAIL, "an interface of that name on every host",
+                f"{name}={value}: {'; '.join(texts)}", where=name, hosts=tuple(without),
+            )  # fmt: skip
+
+
+def matching(value: str, interfaces: list[Mapping[str, Any]], *, nccl: bool) -> list[str]:
+    """Return the interfaces that a setting chooses.
+
+    NCCL takes prefixes, after ``=`` exact names and after ``^`` what to leave out; a port after
+    a colon does not count. Open MPI takes exact names, and networks in CIDR form.
+    """
+    names = [entry["name"] for entry in interfaces if entry["up"]]
+    if nccl:
+        kind = value[:1] if value[:1] in "^=" else ""
+        wanted = [part.partition(":")[0].strip() for part in value[len(kind) :].split(",")]
+        chosen = [
+            name for name in names
+            if any(name == w if kind == "=" else name.startswith(w) for w in wanted if w)
+        ]  # fmt: skip
+        return [name for name in names if name not in chosen] if kind == "^" else chosen
+    parts = [part.strip() for part in value.split(",")]
+    return [
+        entry["name"]
+        for entry in interfaces
+        if entry["up"] and any(part == entry["name"] or _inside(entry, part) for part in parts)
+    ]
+
+
+def _inside(entry: Mapping[str, Any], network: str) -> bool:
+    try:
+        wanted = ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+    return any(ipaddress.ip_interface(a).ip in wanted for a in entry["addresses"])
+
+
+@check(
+    "hosts.names",
+    title="each host's own name leads to an address that the others can use",
+    phase=LAUNCHED,
+    covers=("NET-07",),
+    reads=("network.own_name", "host.name", "host.boot_id"),
+    fix="give the host's name its real address in /etc/hosts or DNS, on the host and in the image",
+)
+def check_names(evidence: Evidence) -> Iterator[Finding]:
+    """FAIL if, with several hosts, a host's name leads to itself alone (127.0.1.1) or nowhere."""
+    own = _first_of_hosts(evidence, "network.own_name")
+    if len(own) < 2:
+        return
+    for host, addresses in own.items():
+        usable = [a for a in addresses if not ipaddress.ip_address(a.partition("%")[0]).is_loopback]
+        if not usable:
+            found = f"{host} calls itself {', '.join(addresses) or 'a name without address'}"
+            yield Finding(Status.FAIL, "an address of the host's own", found, hosts=(host,),
+                          where="/etc/hosts and DNS")  # fmt: skip
+
+
+def _first_of_hosts(evidence: Evidence, key: str) -> dict[str, Any]:
+    """Return a fact of the first rank on each host.
+
+    Hosts of one name count as several where their boot ids say so.
+
+    Raises:
+        CannotTellError: a host's first rank could not read it.
+    """
+    names, boots = evidence.of_ranks("host.name"), evidence.known_of_ranks("host.boot_id")
+    values = evidence.of_ranks(key)
+    found: dict[str, Any] = {}
+    machines: set[tuple[str, str]] = set()
+    for rank, name in names.items():
+        machine = (name, boots.get(rank, ""))
+        if machine not in machines:
+            machines.add(machine)
+            found[name if name not in found else f"{name} ({machine[1][:8]})"] = values[rank]
+    return found

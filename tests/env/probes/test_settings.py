@@ -1,0 +1,297 @@
+"""Settings from variables and from every file that a tool reads; the names real tools know."""
+
+import contextlib
+import json
+import string
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from env.checks.evidence import Evidence
+from env.checks.registry import find_check, run_check
+from env.errors import UserError
+from env.facts import Fact, Facts
+from env.probes.known import probe_known
+from env.probes.settings import (
+    parse_keras,
+    parse_mca,
+    parse_pairs,
+    parse_preload,
+    probe_settings,
+)
+from env.result import Status
+from env.settings import load_table, nearest_name
+from env.stack import PROJECT
+
+
+@pytest.fixture
+def home(tmp_path):
+    """Write files under a made-up root; returns facts with HOME at /home/u."""
+
+    def probe(files=None, **environ):
+        for name, text in (files or {}).items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return Facts(probe_settings(tmp_path, environ={"HOME": "/home/u", **environ}))
+
+    return probe
+
+
+def assigned(facts):
+    return {(row["name"], row["value"]) for row in facts.value("settings.assigned")}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "name", "value"),
+    [
+        ("home/u/.openmpi/mca-params.conf", "# x\nbtl = tcp # y\n", "OMPI_MCA_btl", "tcp"),
+        ("etc/openmpi/openmpi-mca-params.conf", "pml=ob1\n", "OMPI_MCA_pml", "ob1"),
+        ("etc/openmpi/openmpi-default-hostfile", "# c\nn1 slots=2\nn2\n",
+         "OMPI_MCA_orte_default_hostfile", "n1 slots=2, n2"),
+        ("home/u/.pmix/mca-params.conf", "gds = hash\n", "PMIX_MCA_gds", "hash"),
+        ("home/u/.prte/mca-params.conf", "plm=ssh\n", "PRTE_MCA_plm", "ssh"),
+        ("home/u/.nccl.conf", "NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "INFO"),
+        ("etc/nccl.conf", "#c\nNCCL_SOCKET_IFNAME==ib0\n", "NCCL_SOCKET_IFNAME", "=ib0"),
+        ("home/u/ucx.conf", "[x]\nUCX_TLS=tcp\n", "UCX_TLS", "tcp"),
+        ("home/u/.keras/keras.json", '{"floatx": "float16"}', "keras.json/floatx", "float16"),
+        ("etc/ld.so.preload", "/x.so\n/y.so # z\n", "LD_PRELOAD", "/x.so /y.so"),
+    ],
+)  # fmt: skip
+def test_a_line_of_a_file_is_a_setting(home, tmp_path, file, text, name, value):
+    facts = home({file: text})
+    (row,) = facts.value("settings.assigned")
+    assert row == {"name": name, "value": value, "origin": str(tmp_path / file)}
+
+
+def test_a_file_that_a_variable_names(home, tmp_path):
+    facts = home({"x/site.conf": "NCCL_ALGO=Ring\n"}, NCCL_CONF_FILE="/x/site.conf")
+    assert ("NCCL_ALGO", "Ring") in assigned(facts)
+    facts = home({"y/ucx.conf": "UCX_TLS=rc\n"}, UCX_CONFIG_DIR="/y")
+    assert ("UCX_TLS", "rc") in assigned(facts)
+    facts = home({"a": "pml=cm\n", "b": "btl=self\n"}, OMPI_MCA_mca_base_param_files="/a,/b")
+    assert {("OMPI_MCA_pml", "cm"), ("OMPI_MCA_btl", "self")} <= assigned(facts)
+
+
+def test_components_in_the_home(home, verdict, tmp_path):
+    folder = tmp_path / "home/u/.openmpi/components"
+    facts = home(
+        {"home/u/.openmpi/components/readme": "", "home/u/.openmpi/components/mca_btl_x.so": ""}
+    )
+    assert assigned(facts) == {("OMPI_MCA_mca_base_component_path", "mca_btl_x.so")}
+    result = verdict("settings.files", facts)
+    assert (result.status, result.where) == (Status.WARN, str(folder))
+
+
+def test_what_a_launcher_tells_its_ranks_is_no_setting(home):
+    of_launch = {"OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "1", "OMPI_MCA_orte_hnp_uri": "x",
+                 "PMIX_SERVER_URI4": "y"}  # fmt: skip
+    facts = home(**of_launch, OMPI_MCA_btl="self")
+    assert assigned(facts) == {("OMPI_MCA_btl", "self")}
+    assert set(facts.value("settings.launch")) == set(of_launch)
+    # The same parameter in a shell that is no rank was set by somebody.
+    assert assigned(home(OMPI_MCA_ess="env")) == {("OMPI_MCA_ess", "env")}
+
+
+def test_the_options_of_mpirun_are_no_settings_of_the_user(tmp_path, real_environ):
+    program = "import json; from env.probes.settings import probe_settings as p; " \
+              "print(json.dumps({k: f.value for k, f in p().items()}))"  # fmt: skip
+    argv = ["mpirun", "--oversubscribe", "--map-by", "slot", "--bind-to", "none", "--mca",
+            "btl_tcp_if_include", "lo", "-np", "1", sys.executable, "-c", program]  # fmt: skip
+    done = subprocess.run(argv, env=real_environ | {"HOME": str(tmp_path)}, text=True,
+                          capture_output=True, check=True, cwd=PROJECT)  # fmt: skip
+    facts = {key: Fact(value, "x") for key, value in json.loads(done.stdout).items()}
+    assert "OMPI_COMM_WORLD_RANK" in facts["settings.launch"].value
+    result = run_check(find_check("settings.harmful"), Evidence(Facts(facts)))
+    assert result.status is Status.PASS, result
+
+
+def test_secrets_and_megabytes_stay_out(home):
+    facts = home(SLURM_JWT="eyJhbGci", NCCL_NET="x" * 10**6)
+    values = dict(assigned(facts))
+    assert values["SLURM_JWT"] == "(hidden)"
+    assert len(values["NCCL_NET"]) == 4096
+
+
+def test_files_that_cannot_be_read_are_told_and_hide_nothing(home, tmp_path, verdict):
+    folder = tmp_path / "home/u/.openmpi"
+    (folder / "mca-params.conf").mkdir(parents=True)
+    loop = tmp_path / "home/u/.nccl.conf"
+    loop.symlink_to(loop)
+    facts = home({"home/u/.keras/keras.json": "[1", "etc/nccl.conf": "NCCL_DEBUG=WARN\n",
+                  "home/u/ucx.conf": b"UCX_TLS=\xff\x00\x1b[31m\n"})  # fmt: skip
+    unread = {row["path"]: row["problem"] for row in facts.value("settings.unread")}
+    assert set(unread) == {str(folder / "mca-params.conf"), str(loop),
+                           str(tmp_path / "home/u/.keras/keras.json")}  # fmt: skip
+    assert ("NCCL_DEBUG", "WARN") in assigned(facts)
+    result = verdict("settings.files", facts)
+    assert (result.status, bool(result.fix)) == (Status.WARN, True)
+
+
+def test_a_home_of_somebody_else_raises_no_alarm(tmp_path, run_env, ordinary):
+    home = tmp_path / "home"
+    (home / ".openmpi").mkdir(parents=True)
+    (home / ".nccl.conf").write_text("NCCL_P2P_DISABLE=1\n")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    home.chmod(0)
+    done = run_env("--only", "settings.files,settings.harmful", prefix=ordinary, HOME=str(home))
+    assert "WARN" not in done.stdout, done.stdout
+    home.chmod(0o755)
+    (home / ".nccl.conf").chmod(0)
+    done = run_env("--only", "settings.files", prefix=ordinary, HOME=str(home))
+    assert f"{home}/.nccl.conf: Permission denied" in " ".join(done.stdout.split())
+
+
+def test_without_a_home_no_home_is_looked_at(tmp_path):
+    facts = Facts(probe_settings(tmp_path, environ={}))
+    assert (facts.value("settings.assigned"), facts.value("settings.unread")) == ([], [])
+
+
+NAMES = st.text(string.ascii_lowercase + "_", min_size=1, max_size=9)
+VALUES = st.text(string.ascii_letters + string.digits + ",^/:", max_size=9)
+
+
+@given(st.dictionaries(NAMES, VALUES))
+def test_what_is_written_is_what_is_read(pairs):
+    text = "".join(f"{name} = {value}  # c\n\n" for name, value in pairs.items())
+    assert dict(parse_mca(text)) == pairs
+    text = "".join(f"{name}={value}\n# c\n" for name, value in pairs.items())
+    assert dict(parse_pairs(text)) == pairs
+    assert dict(parse_keras(json.dumps(pairs))) == pairs
+
+
+@given(st.text())
+def test_no_text_breaks_the_parsers(text):
+    for parse in (parse_mca, parse_pairs, parse_preload):
+        assert all(isinstance(name, str) for name, _ in parse(text))
+    with contextlib.suppress(ValueError, RecursionError):
+        list(parse_keras(text))
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+def test_every_row_of_the_table_can_apply_and_says_why():
+    table = load_table()
+    assert len(table.consequences) > 80
+    for row in table.consequences:
+        assert len(row.why) > 15
+        assert row.status in (Status.FAIL, Status.WARN, Status.INFO)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("x = [", "Unclosed array|Invalid value"),
+     ('[[setting]]\nnames = ["A"]\nstatus = "BAD"\nwhy = ""\n', "BAD"),
+     ('[[setting]]\nnames = ["A"]\nstatus = "WARN"\n', "why"),
+     ('[[setting]]\nnames = ["A"]\nstatus = "WARN"\nwhy = "x"\nvalues = "("\n', "entry 1"),
+     ('[[setting]]\nnames = ["A"]\nstatus = "WARN"\nwhy = "x"\ncolour = "red"\n', "colour"),
+     ('[[value]]\nnames = ["A"]\nkind = "colour"\n', "colour")],
+)  # fmt: skip
+def test_a_bad_table_is_named(tmp_path, text, found):
+    (tmp_path / "t.toml").write_text(text)
+    with pytest.raises(UserError, match=found) as error:
+        load_table(tmp_path / "t.toml")
+    assert str(tmp_path / "t.toml") in str(error.value)
+
+
+def test_a_known_name_is_never_a_misspelling():
+    for names in load_table().known.values():
+        for name in names:
+            assert nearest_name(name, names) == name
+
+
+# --- from the probe to the verdict --------------------------------------------------------------
+
+
+def test_a_switch_left_in_a_file(home, verdict, tmp_path):
+    facts = home({"home/u/.nccl.conf": "NCCL_P2P_DISABLE=1\n"})
+    result = verdict("settings.harmful", facts)
+    assert (result.status, result.where) == (Status.WARN, str(tmp_path / "home/u/.nccl.conf"))
+    assert result.fix == f"take the line NCCL_P2P_DISABLE=1 out of {result.where}"
+
+
+SITES = {
+    "an InfiniBand cluster": {
+        "OMPI_MCA_pml": "ucx", "OMPI_MCA_btl": "^openib", "UCX_TLS": "rc,sm,self,cuda_copy",
+        "OMP_NUM_THREADS": "8", "OMP_PROC_BIND": "close", "OMP_PLACES": "cores",
+        "NCCL_SOCKET_IFNAME": "ib0", "NCCL_IB_HCA": "mlx5", "PYTHONNOUSERSITE": "1"},
+    "a cloud with a fabric of its own": {
+        "FI_PROVIDER": "efa", "NCCL_TOPO_FILE": "/opt/topo.xml", "NCCL_DEBUG": "WARN",
+        "NCCL_NET_PLUGIN": "ofi", "NCCL_OFI_TUNER": "1", "NCCL_IB_PCI_RELAXED_ORDERING": "1"},
+    "an image of NVIDIA's": {
+        "NCCL_VERSION": "2.21.5", "NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VERSION": "12.4.1",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "CUDA_MODULE_LOADING": "LAZY",
+        "NVIDIA_REQUIRE_CUDA": "cuda>=12.4", "TF_ENABLE_ONEDNN_OPTS": "1",
+        "HOROVOD_WITH_MPI": "1", "HOROVOD_GPU_OPERATIONS": "NCCL", "PYTHONIOENCODING": "utf-8"},
+    "a job of Slurm's": {
+        "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8", "SLURM_NTASKS": "4",
+        "SLURM_SUBMIT_DIR": "/home/u", "SLURM_MPI_TYPE": "pmix_v4", "SLURM_NNODES": "1",
+        "SLURM_CPU_BIND": "quiet,mask_cpu:0xFF", "SLURM_DISTRIBUTION": "cyclic,pack",
+        "MALLOC_ARENA_MAX": "4", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_settings_of_well_run_sites_raise_no_alarm(home, verdict, site):
+    facts = home(**SITES[site])
+    for name in ("settings.harmful", "settings.values", "settings.names", "settings.files"):
+        result = verdict(name, facts)
+        assert result.status in (Status.PASS, Status.INFO), result
+
+
+def test_the_variable_comes_before_the_file(home, verdict):
+    file = {"home/u/.nccl.conf": "NCCL_P2P_DISABLE=1\n"}
+    assert verdict("settings.harmful", home(file, NCCL_P2P_DISABLE="0")).status is Status.PASS
+
+
+def test_a_value_of_the_wrong_form(home, verdict):
+    result = verdict("settings.values", home(HOROVOD_FUSION_THRESHOLD="64MB"))
+    assert (result.status, result.expected) == (
+        Status.WARN, "HOROVOD_FUSION_THRESHOLD: a whole number",
+    )  # fmt: skip
+
+
+def test_the_installed_horovod_says_which_names_it_knows(home, verdict):
+    environ = {"HOROVOD_CYCLE_TME": "1"}
+    facts = home(**environ) | Facts(probe_known(environ=environ))
+    known = facts.value("known.names")
+    assert set(known) == {"HOROVOD_"}
+    assert {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME"} <= set(known["HOROVOD_"])
+    result = verdict("settings.names", facts)
+    assert (result.status, result.fix) == (
+        Status.WARN, "write HOROVOD_CYCLE_TIME for HOROVOD_CYCLE_TME",
+    )  # fmt: skip
+    assert "unknown to the installed Horovod" in result.found
+
+
+def test_nobody_is_asked_for_names_that_nobody_sets():
+    assert probe_known(environ={})["known.names"].value == {}
+
+
+def test_the_real_open_mpi_says_which_parameters_it_knows(run_env, tmp_path):
+    done = run_env("--only", "settings.names,settings.harmful,settings.files", "--json", "-",
+                   HOME=str(tmp_path), OMPI_MCA_btl_tcp_if_inclde="eth0",
+                   OMPI_MCA_btl_tcp_if_include="lo")  # fmt: skip
+    results = json.loads(done.stdout)["results"]
+    bad = [(r["id"], r["status"]) for r in results if r["status"] not in ("PASS", "INFO")]
+    assert bad == [("settings.names", "WARN")]
+    (found,) = [r["found"] for r in results if r["status"] == "WARN"]
+    assert "OMPI_MCA_btl_tcp_if_inclde is unknown to mpirun" in found
+    assert "meant: OMPI_MCA_btl_tcp_if_include" in found
+
+
+def test_hostile_variables_disturb_neither_terminal_nor_json(run_env):
+    hostile = "\x1b[2J\x07\n" + "A" * 10**5
+    done = run_env("--only", "settings.values,settings.harmful", NCCL_DEBUG=hostile)
+    assert done.returncode == 0
+    assert "\x1b[2J" not in done.stdout
+    assert "\x07" not in done.stdout
+    assert len(done.stdout) < 20_000
+    done = run_env("--only", "settings.values", "--json", "-", NCCL_DEBUG=hostile + "\udcff")
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["status"] == "WARN"

@@ -1,0 +1,66 @@
+"""Probes run side by side, and a broken one hides nothing but its own facts."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from env.facts import CannotTellError, Fact, Facts
+from env.observe import run_probe, run_probes
+from env.validate import PROBES
+
+
+def good(root, environ):
+    return {"good.key": Fact(str(root), "x")}
+
+
+def broken(root, environ):
+    return {"broken.key": Fact(environ["no such name"], "x")}
+
+
+def test_a_broken_probe_says_where_and_hides_no_other():
+    facts = run_probes({"broken": broken, "good": good}, root=Path("/r"), environ={})
+    assert facts.value("good.key") == "/r"
+    with pytest.raises(CannotTellError, match=r"KeyError: 'no such name' \(test_observe.py:\d+\)"):
+        facts.value("broken.key")
+    with pytest.raises(CannotTellError, match="was not observed"):
+        facts.value("other.key")
+
+
+def test_probes_run_side_by_side():
+    met = threading.Barrier(2, timeout=20)
+
+    def meet(root, environ):
+        return {"x.at": Fact(met.wait() in (0, 1), "x")}
+
+    facts = run_probes({"a": meet, "b": meet}, root=Path("/"), environ={})
+    assert facts.value("x.at") is True
+
+
+def test_without_threads_they_run_one_by_one(monkeypatch):
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    facts = run_probes({"good": good, "broken": broken}, root=Path("/"), environ={})
+    assert facts.value("good.key") == "/"
+
+
+def test_a_probe_alone():
+    assert run_probe("good", good, Path("/"), {})["good.key"].value == "/"
+
+
+@pytest.mark.parametrize("name", sorted(set(PROBES) - {"frameworks"}))
+def test_no_probe_breaks_on_an_empty_root_and_hostile_variables(name, tmp_path):
+    hostile = "\x1b[31m\n" + "x" * 100_000 + "\udcff"
+    environ = dict.fromkeys((
+        "LD_LIBRARY_PATH", "LD_PRELOAD", "TMPDIR", "HOME", "PYTHONPATH", "CUDA_VISIBLE_DEVICES",
+        "NCCL_CONF_FILE", "PMIX_SERVER_URI4", "XLA_FLAGS", "SLURM_JOB_ID", "NCCL_DEBUG", "PWD",
+        "APPTAINER_TMPDIR", "OMPI_MCA_btl", "SLURM_SUBMIT_DIR", "KERAS_HOME", "OPAL_PREFIX",
+    ), hostile)  # fmt: skip
+    environ["PATH"] = os.environ["PATH"]
+    facts = Facts(run_probe(name, PROBES[name], tmp_path, environ))
+    assert f"{name}.probe" not in facts, facts[f"{name}.probe"]
+    json.dumps({key: facts[key].value for key in facts})

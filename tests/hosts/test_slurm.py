@@ -1,0 +1,68 @@
+"""Launches inside a real Slurm of two nodes: those that work, and those that cannot."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slurm]
+
+PROJECT = Path(__file__).resolve().parents[2]
+VALIDATE = f"cd {PROJECT}; {sys.executable} -m invoke validate-env"
+RANK = f"{sys.executable} -m env rank"
+LAUNCHED = "launch.ended,ranks.reported,ranks.alike,hosts.network,binding.plan"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "line"), [("auto", "srun --mpi=pmix"), ("mpirun", "mpirun --allow-run-as-root")]
+)
+def test_a_batch_job_passes_with_either_launcher(slurm, launcher, line):
+    options = f"--hosts slurm --launcher {launcher} --only {LAUNCHED},mpi.size"
+    job = ("--nodes=2", "--ntasks-per-node=1")
+    script = f"{VALIDATE} {options} --dry-run && {VALIDATE} {options}"
+    code, text = slurm.batch(script, *job)
+    assert code == 0, text
+    assert line in text
+    assert "6 checks of node1, node2 (stack cpu" in text
+    assert ": 6 PASS" in text
+    assert [host.strays for host in slurm.lan.hosts.values()] == [[], []]
+
+
+def test_hosts_with_unequal_numbers_of_ranks(slurm):
+    script = f"{VALIDATE} --hosts node1:1,node2:2 --only ranks.reported,binding.plan"
+    code, text = slurm.batch(script, "--nodes=2", "--ntasks-per-node=2")
+    assert code == 0, text
+    assert ": 2 PASS" in text
+
+
+def test_mpirun_under_srun_is_refused_before_it_hangs(slurm):
+    script = f"{VALIDATE} --hosts node1:1,node2:1 --launcher mpirun"
+    code, text = slurm.batch(f"srun -N1 -n1 sh -c '{script}'", "--nodes=2", "--ntasks=2")
+    assert code == 1, text
+    assert "a place outside a Slurm step" in text
+    assert "without srun before it" in text
+
+
+def test_mpirun_under_srun_that_hangs_all_the_same_is_given_up(slurm):
+    script = f"{VALIDATE} --hosts node1:1,node2:1 --launcher mpirun --timeout 8"
+    # A step that holds both nodes; its number is hidden from us, not from Slurm.
+    task = f"if [ $SLURM_PROCID = 0 ]; then {script}; else sleep 12; fi"
+    (slurm.lan.folder / "task.sh").write_text(task)
+    line = "srun -N2 -n2 env -u SLURM_STEP_ID sh /run/lan/task.sh"
+    code, text = slurm.batch(line, "--nodes=2", "--ntasks-per-node=1")
+    assert code == 1, text
+    assert "no end within 8 s" in text
+    assert "it said nothing" in text
+    assert "did not report" in text
+    assert [host.strays for host in slurm.lan.hosts.values()] == [[], []]
+
+
+def test_srun_without_pmi_joins_nobody_and_is_told(slurm):
+    records = "/run/lan/records"
+    script = (
+        f"cd {PROJECT}; srun --mpi=none -N2 -n2 {RANK} --records {records} --only mpi.size; "
+        f"{sys.executable} -m env --records {records} --ranks 2 --only mpi.size"
+    )
+    code, text = slurm.batch(script, "--nodes=2", "--ntasks-per-node=1")
+    assert code == 1, text
+    assert "FAIL    mpi.size" in text
