@@ -25,6 +25,8 @@ from chexnet.stream import Buffers, make_ahead
 # One copies 40,000 films/s and more: further threads are for storage that is slow to answer.
 MOST_THREADS = 4
 BATCHES_AHEAD = 2  # beside those in the works
+# Films that the kernel reads meanwhile: storage that answers slowly answers many at once.
+BATCHES_ASKED_FOR = 8
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,13 @@ class FastPipeline:
         order = Order(len(arrays), seed=self.seed, margin_px=margin, flip=self.flip)
         buffers = Buffers((self.batch_size, self.crop_px, self.crop_px))
 
-        def make(step: int) -> tuple[tf.Tensor, ...]:
+        def turns(step: int) -> Turns:
             first = (step * self.size + self.rank) * self.batch_size
-            turns = order.take(first, count=self.batch_size)
-            return _fill(arrays, table, turns=turns, buffers=buffers)
+            return order.take(first, count=self.batch_size)
+
+        def make(step: int) -> tuple[tf.Tensor, ...]:
+            arrays.ask_for(turns(step + BATCHES_ASKED_FOR))
+            return _fill(arrays, table, turns=turns(step), buffers=buffers)
 
         return make
 

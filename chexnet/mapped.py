@@ -29,14 +29,24 @@ class FilmArrays:
     """
 
     def __init__(self, paths: Sequence[Path], *, counts: Sequence[int], size_px: int) -> None:
+        self._maps = [_map_file(path) for path, count in zip(paths, counts, strict=True) if count]
         self._arrays = [
-            _map_file(path, shape=(count, size_px, size_px))
-            for path, count in zip(paths, counts, strict=True)
+            np.frombuffer(mapped, np.uint8).reshape(-1, size_px, size_px) for mapped in self._maps
         ]
-        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._film_bytes = size_px**2
+        filled = [count for count in counts if count]
+        self._starts = np.concatenate([[0], np.cumsum(filled)]).astype(np.int64)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    def ask_for(self, turns: Turns) -> None:
+        """Let the kernel read films that will be copied soon, many at a time, without waiting."""
+        files, rows = self._find(turns.films)
+        for file, row in zip(files.tolist(), rows.tolist(), strict=True):
+            start = row * self._film_bytes
+            page = start - start % mmap.PAGESIZE
+            self._maps[file].madvise(mmap.MADV_WILLNEED, page, start - page + self._film_bytes)
 
     def copy(self, out: np.ndarray, *, turns: Turns) -> None:
         """Fill a batch.
@@ -63,18 +73,17 @@ class FilmArrays:
                 out[place] = crop[:, ::-1]
 
     def _places(self, turns: Turns) -> list[tuple[np.ndarray, int, int, int, bool]]:
-        files = np.searchsorted(self._starts, turns.films, side="right") - 1
-        rows = turns.films - self._starts[files]
+        files, rows = self._find(turns.films)
         columns = (rows, turns.tops, turns.lefts, turns.flips)
         arrays = (self._arrays[file] for file in files.tolist())
         return list(zip(arrays, *(column.tolist() for column in columns), strict=True))
 
+    def _find(self, films: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return in which file each film lies, and in which row of it."""
+        files = np.searchsorted(self._starts, films, side="right") - 1
+        return files, films - self._starts[files]
 
-def _map_file(path: Path, *, shape: tuple[int, int, int]) -> np.ndarray:
-    if not shape[0]:
-        return np.empty(shape, np.uint8)
+
+def _map_file(path: Path) -> mmap.mmap:
     with Path(path).open("rb") as stream:
-        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    # The page cache reads ahead what neighbours in a file are; films come in random order.
-    mapped.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapped, np.uint8).reshape(shape)
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
