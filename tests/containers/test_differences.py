@@ -75,9 +75,7 @@ def healthy():
         },
         "environment": {"PATH": "/usr/bin"}, "preloaded": None, "loaded": [libmpi()],
     }  # fmt: skip
-    told = {"versions.pmix": Fact(LOCK.components["pmix"], "libpmix.so.2")}
-    observed = {f"inventory.{key}": Fact(value, f"of {key}") for key, value in values.items()}
-    return Facts(observed | told)
+    return Facts({f"inventory.{key}": Fact(value, f"of {key}") for key, value in values.items()})
 
 
 REVISION = {"env/x.py": "1" * 40}
@@ -237,8 +235,6 @@ TELLS = {"versions.cuda": Fact("12.9", "libcudart"), "versions.nccl": Fact("2.30
         ("versions.cuda", Fact("12.90", "libcudart"), "cuda 12.90"),
         ("versions.nccl", Fact("2.30", "libnccl"), None),
         ("versions.nccl", Fact(None, "the library path"), "no nccl to load"),
-        ("versions.pmix", Fact("5.0.1", "libpmix"), "pmix 5.0.1"),
-        ("versions.pmix", Fact(None, "a PMIx of its own"), None),
     ],
 )
 def test_libraries_speak_for_themselves(name, fact, found):
