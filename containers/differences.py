@@ -297,7 +297,7 @@ class Judge:
             inside.pop("chexnet/REVISION", None)
             kind, wanted, note = "git", dict(revision_files), ""
         else:
-            kind, note = "sha256", "held against the bill of materials: the revision is not here"
+            kind, note = "sha256", "held against the bill: no commit here is that revision"
             prefix = f"{PROJECT}/"
             wanted = {
                 path.removeprefix(prefix): digest

@@ -307,7 +307,7 @@ def test_the_projects_files_are_those_of_the_revision(project, where, found):
 def test_without_the_revision_the_bill_says_which_files_there_were():
     parts = judge(healthy(), files=None)
     assert parts["project"].status is Status.INFO
-    assert "revision is not here" in parts["project"].note
+    assert "no commit here" in parts["project"].note
     facts = laid(project={"env/x.py": {"sha256": B, "git": "1" * 40}})
     where = [one.where for one in judge(facts, files=None)["project"].differences]
     assert where == [f"{PROJECT}/chexnet/REVISION", f"{PROJECT}/env/x.py"]
