@@ -272,7 +272,7 @@ STATES = {
     ),
     "driver.floor": (
         [(FAIL, "470.57.02: CUDA would end with error 35", evidence(nvml(gpu(0), driver="470.57.02"), {"driver.kernel": None})),
-         (SKIP, "no stack", evidence(lock=None))],
+         (SKIP, "no lock names", evidence(lock=None))],
         evidence({"gpu.nvml": {"state": "absent"}, "driver.kernel": None}),
     ),
     "driver.library": (
