@@ -182,7 +182,9 @@ DOCKER = """#!/bin/sh
 case $1 in
     info) ;;
     image) echo "$*" >> "$STUB/asked"; cat "$STUB/labels" ;;
-    run) echo "$*" >> "$STUB/asked"; echo noise; cat "$STUB/told" ;;
+    run)
+        echo "$*" >> "$STUB/asked"
+        case $* in *" cat "*) cat "$STUB/lock" ;; *) echo noise; cat "$STUB/told" ;; esac ;;
 esac
 """
 
@@ -190,6 +192,7 @@ esac
 def test_an_image_of_a_store_is_asked_through_its_engine(tmp_path, monkeypatch):
     lock = load_lock(lock_path("cpu"))
     facts = render_facts({"inventory.lock": Fact(render_lock(lock), "inside")})
+    (tmp_path / "lock").write_text(render_lock(lock))
     (tmp_path / "told").write_text(MARK + json.dumps(json.loads(facts)) + "\n")
     (tmp_path / "labels").write_text(json.dumps({"chexnet.stack": "cpu"}) + "\n")
     (tmp_path / "docker").write_text(DOCKER)
@@ -205,18 +208,31 @@ def test_an_image_of_a_store_is_asked_through_its_engine(tmp_path, monkeypatch):
     assert "chexnet.stack=cpu" not in told
     # What nobody told is no pass.
     assert parts["system"].status is parts["loaded"].status is Status.UNKNOWN
-    entered, labels = (tmp_path / "asked").read_text().splitlines()
+    lock_first, entered, labels = (tmp_path / "asked").read_text().splitlines()
+    assert lock_first.endswith(f"chexnet:cpu cat {LOCK}")
     assert f"--volume {PROJECT_HERE}:/mnt" in entered
     assert f"chexnet:cpu {VENV}/bin/python -P /mnt/env/probes/inventory.py" in entered
     assert labels == "image inspect --format {{json .Config.Labels}} chexnet:cpu"
 
 
-def test_an_image_that_tells_nothing_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "docker").write_text("#!/bin/sh\n")
+@pytest.mark.parametrize(
+    ("lock", "words"),
+    [
+        ('{"stack": "cpu"}', "told nothing"),
+        ('{"stack": "cuda99"}', "'cuda99'"),
+        ("{}", "KeyError"), ("[]", "TypeError"), ("no lock", "JSONDecodeError"),
+    ],
+)  # fmt: skip
+def test_an_image_that_tells_nothing_of_use_is_refused(tmp_path, monkeypatch, lock, words):
+    (tmp_path / "lock").write_text(lock)
+    (tmp_path / "told").touch()
+    (tmp_path / "docker").write_text(DOCKER)
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(UserError, match="told nothing"):
+    monkeypatch.setenv("STUB", str(tmp_path))
+    with pytest.raises(UserError, match=words) as caught:
         verify_image("chexnet:cpu")
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.slow
