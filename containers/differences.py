@@ -21,12 +21,12 @@ from env.lock import Lock, SystemPackage
 from env.names import normal_name
 from env.result import Result, Status
 from recipes.blocks.project import stack_labels
+from recipes.blocks.system import WRAPPERS
 from recipes.layout import PROJECT, SBOM
 
-# What the build removes or changes on purpose (recipes.blocks.system and horovod): a file
-# that is missing there is as intended, one that was edited never is.
-REMOVED = ("/usr/bin/*mpi*", "/usr/bin/ortecc", "/usr/bin/osh*", "/usr/bin/shmem*",
-           "/usr/bin/opal_wrapper*", "*/site-packages/tensorflow/include/*")  # fmt: skip
+# What the build takes out on purpose: a file that is missing there is as intended, one that
+# was edited never is.
+REMOVED = (*WRAPPERS, "*/site-packages/tensorflow/include/*")
 TOLD = ("cuda", "cudnn", "nccl")
 """Components whose libraries tell their own version (``env.probes.versions``). PMIx does too,
 but Debian's says that it is a pre-release of what it is."""
