@@ -53,11 +53,11 @@ def plan_look(
         root: the folder in which /proc, /sys, /etc and /dev lie.
     """
     checks = list(checks)
-    joins = only is None and any(JOINED in one.reads for one in checks)
+    joins = any(JOINED in one.reads for one in checks) or allreduce_mib > 0
     every = _prefixes(one for one in checks if one.phase == LAUNCHED) - {"frameworks"} | {"host"}
     first = _prefixes(one for one in checks if one.phase == STATIC) - every
     if only is not None:
-        every, of_host = {*only, "host"}, False
+        every, of_host, joins = {*only, "host"}, False, False
 
     def bound(names: set[str]) -> tuple[Probe, ...]:
         return tuple(
