@@ -80,7 +80,7 @@ REPORTED = [
     (
         {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "470.57.02",
          "compute_capability": "8.0"},
-        {"tensorflow-2.12-gpu-ptx", "tensorflow-2.9-gpu-start"},
+        {"tensorflow-2.12-gpu-ptx", "tensorflow-2.8-gpu-start"},
     ),
     (
         {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "450.80.02",
