@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from env.checks.evidence import Evidence
+from env.checks.registry import known_checks, run_all
 from env.facts import CannotTellError, Fact, Facts
 from env.observe import run_probe, run_probes
 from env.validate import PROBES
@@ -18,6 +20,17 @@ def good(root, environ):
 
 def broken(root, environ):
     return {"broken.key": Fact(environ["no such name"], "x")}
+
+
+def broken_checks(facts):
+    """Return what each check says that trips over facts, on a machine for CPUs or for GPUs."""
+    results = [
+        result
+        for device in ("cpu", "gpu")
+        for one in known_checks().values()
+        for result in run_all(one, Evidence(facts, num_ranks=2, stack_device=device))
+    ]
+    return [f"{r.id}: {r.found}" for r in results if "the check itself broke" in r.found]
 
 
 def test_a_broken_probe_says_where_and_hides_no_other():
@@ -64,6 +77,7 @@ def test_no_probe_breaks_on_an_empty_root_and_hostile_variables(name, tmp_path):
     facts = Facts(run_probe(name, PROBES[name], tmp_path, environ))
     assert f"{name}.probe" not in facts, facts[f"{name}.probe"]
     json.dumps({key: facts[key].value for key in facts})
+    assert broken_checks(facts) == []
 
 
 FILES = (
@@ -101,3 +115,4 @@ def test_no_probe_breaks_on_hostile_files(kind, tmp_path):
     facts = run_probes(probes, root=tmp_path, environ=environ)
     assert [str(facts[key]) for key in facts if key.endswith(".probe")] == []
     json.dumps({key: facts[key].value for key in facts})
+    assert broken_checks(facts) == []
