@@ -382,6 +382,9 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     without = frozenset(options.without)
     questions = Questions(without, limit_s=options.limit, brief=options.brief)
+    # Whoever started us may have chosen to ignore it.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     if options.holder:
         tell(observe_holder(options.holder, questions))
         return

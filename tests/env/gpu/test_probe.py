@@ -376,3 +376,16 @@ def test_an_older_binding_knows_fewer_calls(driver, tmp_path):
     assert not {"minor", "error", "problems"} & set(seen["devices"][0])
     assert seen["devices"][0]["memory"] == {"total": 80 << 30, "used": 0}
     assert seen["devices"][0]["clock_reasons"] == 1
+
+
+def test_a_hanging_call_is_ended_where_alarms_are_ignored(driver):
+    scenario = with_errors(0, nvmlDeviceGetName="hang")
+    code = (
+        "import signal; from env.probes.gpu import probe_gpu; "
+        "signal.signal(signal.SIGALRM, signal.SIG_IGN); "
+        "print(probe_gpu(call_limit_s=0.3)['gpu.nvml'].value['devices'][0]['problems'])"
+    )
+    environ = driver(scenario, PYTHONPATH=str(Path(__file__).parents[3]))
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True,
+                          check=True, timeout=60)  # fmt: skip
+    assert "SIGALRM" in done.stdout
