@@ -68,6 +68,9 @@ def settings(origin="environment", **values):
 HOST = BASE["STATIC"] | {
     "host.limits": {"open files": {"soft": 20000, "hard": 20000}, "locked memory": UNLIMITED,
                     "address space": UNLIMITED, "stack size": {"soft": 8 * MIB, "hard": None}},
+    "host.system_limits": {"kernel/pid_max": [4194304], "kernel/threads-max": [190000], "vm/max_map_count": [65530],
+                           "vm/overcommit_memory": [0], "fs/file-nr": [9000, 0, 9000000], "fs/nr_open": [1048576],
+                           "net/ipv4/ip_local_port_range": [32768, 60999]},
     "host.spaces": {"ipc": "ipc:[1]", "shm": 23},
     "settings.assigned": [{"name": "OMPI_MCA_btl", "value": "^openib", "origin": "/etc/openmpi/openmpi-mca-params.conf"}],
     "settings.unread": [],
@@ -150,6 +153,10 @@ def limit(**values):
             name.replace("_", " "): {"soft": v, "hard": None} for name, v in values.items()
         }
     }
+
+
+def system(name, *numbers):
+    return {"host.system_limits": HOST["host.system_limits"] | {name: list(numbers)}}
 
 
 IN_DOCKER, IN_APPTAINER = {"host.container": "docker"}, {"host.container": "apptainer"}
@@ -343,6 +350,16 @@ STATES = {
          (WARN, "stack size", evidence(limit(stack_size=2 * MIB)))],
         evidence(lost=["host.limits"]),
     ),
+    # 2 ranks on a host: 2 x (32 + 4) = 72 threads at least, 576 at ease.
+    "limits.system": (
+        [(FAIL, "kernel/pid_max: 71", evidence(system("kernel/pid_max", 71))),
+         (WARN, "kernel/threads-max: 575", evidence(system("kernel/threads-max", 575))),
+         (FAIL, "vm/max_map_count: 8191", evidence(system("vm/max_map_count", 8191))),
+         (FAIL, "fs/file-nr: 2047", evidence(system("fs/file-nr", 7953, 0, 10000))),
+         (WARN, "ip_local_port_range: 1000", evidence(system("net/ipv4/ip_local_port_range", 60001, 61000))),
+         (WARN, "vm/overcommit_memory is 2", evidence(system("vm/overcommit_memory", 2)))],
+        evidence(lost=["host.system_limits"]),
+    ),
     "container.threads": (
         [(FAIL, "refused: EPERM, with a seccomp filter", evidence({"container.trials": {"thread": "EPERM"}, "container.seccomp": 2})),
          (FAIL, "refused: EAGAIN", evidence({"container.trials": {"thread": "EAGAIN"}}))],
@@ -416,6 +433,7 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    "limits.system": [evidence(), evidence(system("kernel/pid_max", 576)), evidence({"host.system_limits": {"vm/overcommit_memory": [1]}})],
     # What is excluded need not be there; vader and sm are one.
     "settings.components": [evidence(settings(OMPI_MCA_btl="^smcuda", OMPI_MCA_pml="ob1")), evidence(settings(OMPI_MCA_btl="self,sm,tcp", OMPI_MCA_coll="x"))],
     "libraries.cuda": [gpu()],
