@@ -98,6 +98,8 @@ HOST = BASE["STATIC"] | {
     "libraries.cuda": {"12": {"libcudart.so.12": "/v/libcudart.so.12", "libcudnn.so.9": "/v/libcudnn.so.9", "libcudnn.so.8": None}},
     "frameworks.tensorflow": BASE["STATIC"]["frameworks.tensorflow"] | {"build": {"cuda_version": "12.5.1", "cudnn_version": "9"}},
     "libraries.preload": [],
+    "libraries.copies": {},
+    "mpi.launchers": ["/usr/bin/mpirun"],
     "libraries.xla": {"libdevice": "/cuda/nvvm/libdevice/libdevice.10.bc", "ptxas": "/cuda/bin/ptxas", "folder": None},
     **places(),
     "storage.folder": {"folder": "/work", "told": "/work", "told_there": True, "submitted": None, "submitted_there": True},
@@ -239,6 +241,14 @@ STATES = {
     "network.rails": (
         [(WARN, "node2: 0, elsewhere 1", evidence(ranks=({}, {"host.name": "node2", "rdma.ports": [PORT | {"state": "DOWN"}]})))],
         evidence(lost=["rdma.ports"]),
+    ),
+    "libraries.copies": (
+        [(WARN, "/a/libnccl.so.2 and /b/libnccl.so.2", evidence({"libraries.copies": {"libnccl.so.2": ["/a/libnccl.so.2", "/b/libnccl.so.2"]}}))],
+        evidence(lost=["libraries.copies"]),
+    ),
+    "mpi.others": (
+        [(INFO, "/a/mpirun, and behind it /b/mpirun", evidence({"mpi.launchers": ["/a/mpirun", "/b/mpirun"]}))],
+        evidence(lost=["mpi.launchers"]),
     ),
     "libraries.symbols": (
         [(FAIL, "/old/libstdc++.so.6 lacks GLIBCXX_3.4.32", evidence({"libraries.lacking": [{"library": "/v/mpi_lib.so", "version": "GLIBCXX_3.4.32", "of": "libstdc++.so.6", "path": "/old/libstdc++.so.6"}]})),
