@@ -173,10 +173,12 @@ def render_text(verification: Verification) -> str:
     for library in verification.libraries:
         lines.append(f"        {clean(library['path'])}: {clean(library['owner'] or 'of nobody')}")
     number = sum(len(part.differences) for part in verification.parts)
-    lines.append(
-        f"{verification.image} (stack {verification.stack}) against {verification.lock}: "
-        + ("no difference" if number == 0 else f"{number} difference{'s' * (number > 1)}")
-    )
+    untold = sum(part.status is Status.UNKNOWN for part in verification.parts)
+    outcome = "no difference" if number == 0 else f"{number} difference{'s' * (number > 1)}"
+    if untold:
+        outcome += f", and {untold} part{'s' * (untold > 1)} that could not be told"
+    where = f"{verification.image} (stack {verification.stack}) against {verification.lock}"
+    lines.append(f"{clean(where)}: {outcome}")
     return "\n".join(lines) + "\n"
 
 

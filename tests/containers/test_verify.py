@@ -207,6 +207,9 @@ def test_an_image_of_a_store_is_asked_through_its_engine(tmp_path, monkeypatch):
     assert f"chexnet.lock.sha256={lock.sha256}" in told
     assert "chexnet.stack=cpu" not in told
     # What nobody told is no pass.
+    assert re.search(
+        r"differences, and \d+ parts that could not be told$", render_text(done).strip()
+    )
     assert parts["system"].status is parts["loaded"].status is Status.UNKNOWN
     lock_first, entered, labels = (tmp_path / "asked").read_text().splitlines()
     assert lock_first.endswith(f"chexnet:cpu cat {LOCK}")
