@@ -78,6 +78,7 @@ class Judge:
             self._part("python", "Python packages as locked", self._python),
             self._part("python-files", "files of Python packages as installed", self._python_files),
             self._part("loaded", "libraries loaded by a process that trains", self._loaded),
+            self._part("programs", "programs on PATH", self._programs),
             self._part("components", "components by the libraries' own word", self._components),
             self._part("sbom", "the bill of materials lists what is there", self._sbom),
             self._part(
@@ -209,6 +210,11 @@ class Judge:
             )
             differences.append(self._differ(part, expected, found, one["path"]))
         return told["checked"], differences, ""
+
+    def _programs(self, part: str) -> _Judged:
+        strays = self._facts.value("inventory.programs")
+        line = ("a program that a package brought", "a program of nobody")
+        return 1, [self._differ(part, *line, path) for path in strays], ""
 
     def _loaded(self, part: str) -> _Judged:
         loaded = self._facts.value("inventory.loaded")

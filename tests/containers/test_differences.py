@@ -69,6 +69,7 @@ def healthy():
         "labels": labels | dict.fromkeys(ORIGIN_LABELS, "told"),
         "system": in_image(), "system_files": {"checked": 9, "wrong": []},
         "python": python(), "python_files": {"checked": 8, "wrong": []}, "unowned": [],
+        "programs": [],
         "project": {
             "env/x.py": {"sha256": A, "git": "1" * 40},
             "chexnet/REVISION": {"sha256": B, "git": "2" * 40},
@@ -105,7 +106,7 @@ def test_an_image_as_its_lock_wants_it_has_no_difference():
 
 @pytest.mark.parametrize(
     "name", ["lock", "labels", "system", "system-files", "python", "python-files", "loaded",
-             "sbom", "project"],
+             "programs", "sbom", "project"],
 )  # fmt: skip
 def test_what_could_not_be_read_is_unknown(name):
     key = "inventory." + name.replace("-", "_")
@@ -190,6 +191,12 @@ def test_files_of_nobody_and_packages_without_a_list_are_told():
     facts = laid(unowned=["/v/evil.pth"], python=change(python(), "numpy", recorded=False))
     told = {one.where: one.found for one in judge(facts)["python-files"].differences}
     assert told == {"/v/evil.pth": "a file of nobody", "/venv": "no RECORD"}
+
+
+def test_a_program_of_nobody_on_the_path_is_told():
+    parts = judge(laid(programs=["/usr/local/bin/mpirun"]))
+    assert differing(parts) == {"programs"}
+    assert parts["programs"].differences[0].where == "/usr/local/bin/mpirun"
 
 
 @pytest.mark.parametrize(
