@@ -67,7 +67,7 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
 
 @check(
     "storage.home",
-    title="there is a home, and it can be written to",
+    title="the home is there, and can be written to",
     reads=("storage.places",),
     fix="set HOME to a folder that exists; nothing of this project needs to write there, but "
     "Keras, "
@@ -75,11 +75,14 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
     required=False,
 )
 def check_home(evidence: Evidence) -> Finding:
-    """WARN if HOME is unset, missing or full; INFO if it cannot be written to at all."""
+    """WARN if HOME names nothing, or is full; INFO if it cannot be written to at all.
+
+    Without HOME nothing is looked for there: PASS.
+    """
     places = list(_used_for(evidence, HOME))
     expected = "a home with room"
     if not places:
-        return Finding(Status.INFO, expected, "HOME is not set", where="HOME")
+        return Finding(Status.PASS, expected, "HOME is not set", where="HOME")
     (place,) = places
     for finding in _judge_folder(place, MIB):
         read_only = place.get("writable") in ("no permission", "read-only")

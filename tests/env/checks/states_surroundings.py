@@ -334,8 +334,7 @@ STATES = {
         evidence(lost=["storage.places"]),
     ),
     "storage.home": (
-        [(INFO, "HOME is not set", evidence(only(place()))),
-         (WARN, "/home/u: No such file", evidence(only(place("the home", "/home/u", "HOME", problem="No such file or directory")))),
+        [(WARN, "/home/u: No such file", evidence(only(place("the home", "/home/u", "HOME", problem="No such file or directory")))),
          (INFO, "/home/u: no permission", evidence(only(place("the home", "/home/u", "HOME", writable="no permission"))))],
         evidence(lost=["storage.places"]),
     ),
@@ -473,7 +472,7 @@ PASSES = {
         evidence(settings(SLURM_JOB_ID="5", SLURM_STEP_ID="4294967291")), evidence(settings(SLURM_JOB_ID="5")),
     ],
     "storage.temporary": [evidence(), evidence(only(place(free=128 * MIB, path="/" + "x" * 66)))],
-    "storage.home": [evidence()],
+    "storage.home": [evidence(), evidence(only(place()))],
     "storage.unpacking": [
         evidence(), evidence(places(place("the image's unpacking", free=0)) | {"container.programs": {"apptainer": None}}),
         evidence(places(place("the image cache", "/c", "APPTAINER_CACHEDIR", problem="No such file or directory"))),
