@@ -105,7 +105,7 @@ def check_unpacking(evidence: Evidence) -> Iterator[Finding]:
     A small default /tmp counts as a WARN only: an image that is mounted needs none of it.
     """
     programs = evidence.facts.value("container.programs")
-    if not programs.get("apptainer") or evidence.facts.value("host.container"):
+    if not programs.get("apptainer") or evidence.facts.value("host.container") == "apptainer":
         return
     for place in _used_for(evidence, UNPACK, CACHE):
         chosen = place["variable"].startswith(("APPTAINER_", "SINGULARITY_"))

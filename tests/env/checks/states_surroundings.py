@@ -207,6 +207,8 @@ STATES = {
     "settings.values": (
         [(WARN, "HOROVOD_FUSION_THRESHOLD=64MB", evidence(settings(HOROVOD_FUSION_THRESHOLD="64MB"))),
          (WARN, "NCCL_DEBUG=yes", evidence(settings(NCCL_DEBUG="yes"))),
+         (WARN, "NCCL_P2P_LEVEL=NVLINK", evidence(settings(NCCL_P2P_LEVEL="NVLINK"))),
+         (WARN, "TF_FORCE_GPU_ALLOW_GROWTH=1", evidence(settings(TF_FORCE_GPU_ALLOW_GROWTH="1"))),
          (WARN, "OMP_NUM_THREADS=all", evidence(settings(OMP_NUM_THREADS="all")))],
         evidence(lost=["settings.assigned"]),
     ),
