@@ -133,7 +133,8 @@ def check_unpacking(evidence: Evidence) -> Iterator[Finding]:
 def check_folder(evidence: Evidence) -> Finding:
     """FAIL if the current folder is gone, or a container put the process elsewhere.
 
-    WARN if the folder that a Slurm job was submitted from is not in the container.
+    WARN if the folder that a Slurm job was submitted from is not in the container, or if outside
+    containers the shell's folder is gone.
     """
     place = evidence.facts.value("storage.folder")
     told = place["told"]
@@ -141,10 +142,12 @@ def check_folder(evidence: Evidence) -> Finding:
     if place["folder"] is None:
         return Finding(Status.FAIL, expected, "the current folder no longer exists", where="PWD")
     inside = evidence.facts.value("host.container")
-    # The two may differ where a program changed its folder; a container only lacks folders.
-    if inside and not place["told_there"]:
+    # The two may differ where a program changed its folder, but both are there.
+    if not place["told_there"]:
         found = f"{place['folder']}: {told} is not in this container"
-        return Finding(Status.FAIL, expected, found, where="PWD")
+        found = found if inside else f"{place['folder']}: there is no {told}"
+        status = Status.FAIL if inside else Status.WARN
+        return Finding(status, expected, found, where="PWD")
     if inside and not place["submitted_there"]:
         found = f"{place['submitted']} is not in this container"
         return Finding(Status.WARN, "the folder that the job was submitted from", found,

@@ -349,6 +349,7 @@ STATES = {
     ),
     "storage.folder": (
         [(FAIL, "/gone is not in this container", evidence(IN_APPTAINER | {"storage.folder": HOST["storage.folder"] | {"told": "/gone", "told_there": False}})),
+         (WARN, "there is no /gone", evidence({"storage.folder": HOST["storage.folder"] | {"told": "/gone", "told_there": False}})),
          (FAIL, "no longer exists", evidence({"storage.folder": HOST["storage.folder"] | {"folder": None}})),
          (WARN, "/job is not in this container", evidence(IN_APPTAINER | {"storage.folder": HOST["storage.folder"] | {"submitted": "/job", "submitted_there": False}}))],
         evidence(lost=["storage.folder"]),
@@ -479,7 +480,7 @@ PASSES = {
         evidence(), evidence(places(place("the image's unpacking", free=0)) | {"container.programs": {"apptainer": None}}),
         evidence(places(place("the image cache", "/c", "APPTAINER_CACHEDIR", problem="No such file or directory"))),
     ],
-    "storage.folder": [evidence(), evidence({"storage.folder": HOST["storage.folder"] | {"told": "/gone", "told_there": False}})],
+    "storage.folder": [evidence(), evidence({"storage.folder": HOST["storage.folder"] | {"told": "/elsewhere"}})],
     "container.peer-memory": [evidence(), evidence({"container.trials": {"peer_memory": "EPERM"}} | settings(OMPI_MCA_btl_vader_single_copy_mechanism="none"))],
     "container.namespaces": [evidence(), evidence({"container.user_namespaces": 0, "host.uid": 0}), evidence({"container.user_namespaces": 0, "container.starter": True}), evidence({"container.user_namespaces": 0} | IN_APPTAINER)],
     "container.root": [evidence(), evidence({"container.root_type": "fuse.squashfuse"})],

@@ -156,6 +156,8 @@ def test_a_folder_that_the_container_lacks(verdict):
     facts = storage(PWD="/no/such/folder", SLURM_SUBMIT_DIR="/neither")
     result = verdict("storage.folder", facts | IN_APPTAINER)
     assert (result.status, "/no/such/folder is not in" in result.found) == (Status.FAIL, True)
+    assert verdict("storage.folder", facts | OUTSIDE).status is Status.WARN
+    facts = storage(PWD="/usr", SLURM_SUBMIT_DIR="/neither")
     assert verdict("storage.folder", facts | OUTSIDE).status is Status.PASS
     facts = storage(SLURM_SUBMIT_DIR="/neither")
     assert verdict("storage.folder", facts | IN_APPTAINER).status is Status.WARN
