@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from containers.launch import plan_ranks, project_environ
 from containers.launchers import Launch, find_launcher, render_launch
 from env.binding import NONE, BindingPlan, render_plan
 from env.cpulist import render_cpu_list
+from env.errors import EXIT_FAILED, UserError
 
 PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "horovod")
 PLAN, BASELINE = "plan", "--map-by socket"
@@ -171,7 +173,12 @@ def _run(argv: Sequence[str]) -> None:
                           text=True, errors="replace", check=False)  # fmt: skip
     if done.returncode != 0:
         last = "\n".join(done.stderr.splitlines()[-15:])
-        raise RuntimeError(f"exit code {done.returncode} of {' '.join(argv)}\n{last}")
+        raise UserError(
+            "a training that ends well under every mapping",
+            found=f"exit code {done.returncode} of {shlex.join(argv)}\n{last}",
+            fix="prove the machine first: invoke validate-env",
+            exit_code=EXIT_FAILED,
+        )
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -131,19 +131,23 @@ def build_image(
     with stoppable(), _folders(plan):
         seconds = _run(plan)
     seconds["all"] = time.monotonic() - started
+    return _tell(plan, format=format, seconds=seconds)
+
+
+def render_result(result: BuildResult) -> str:
+    """Return a build's result as JSON text."""
+    return json.dumps({"schema_version": SCHEMA_VERSION} | asdict(result), indent=1) + "\n"
+
+
+def _tell(plan: Blueprint, *, format: str, seconds: Mapping[str, float]) -> BuildResult:
     result = BuildResult(
-        stack.name, format, plan.engine.name, "local" if plan.base else "registry",
+        plan.stack.name, format, plan.engine.name, "local" if plan.base else "registry",
         str(plan.output), plan.output.stat().st_size,
         {title: round(value, 1) for title, value in seconds.items()}, str(plan.log),
     )  # fmt: skip
     print(f"{result.output}: {result.size_bytes / 2**20:.0f} MiB in {seconds['all']:.0f} s"
           f" (log: {result.log})")  # fmt: skip
     return result
-
-
-def render_result(result: BuildResult) -> str:
-    """Return a build's result as JSON text."""
-    return json.dumps({"schema_version": SCHEMA_VERSION} | asdict(result), indent=1) + "\n"
 
 
 def _check_output(output: Path, *, force: bool) -> None:

@@ -163,8 +163,10 @@ def render_text(comparison: Comparison) -> str:
         name = "bill of materials" if title == "components" else title
         lines.append(f"{name}: {len(differing)} differ")
         for item in differing[:SHOWN]:
-            values = f"{clean(item.a or 'none')} | {clean(item.b or 'none')}"
-            lines.append(f"    {clean(item.name)}: {values}")
+            told = (
+                _keys(item) if title == "components" else f"{item.a or 'none'} | {item.b or 'none'}"
+            )
+            lines.append(f"    {clean(item.name)}: {clean(told)}")
         if len(differing) > SHOWN:
             lines.append(f"    … and {len(differing) - SHOWN} more: see --json FILE")
     lines.append("the same" if one.exit_code == EXIT_GOOD else "they differ")
@@ -202,6 +204,17 @@ def _values(one: Entry, other: Entry) -> str:
         if getattr(one, name) != getattr(other, name)
     ]
     return f" ({clean('; '.join(told))})" if told else ""
+
+
+def _keys(item: Named) -> str:
+    """Return which keys of a component differ: whole ones would fill the page."""
+    if item.a is None or item.b is None:
+        return "only in B" if item.a is None else "only in A"
+    try:
+        a, b = json.loads(item.a), json.loads(item.b)
+        return ", ".join(sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key)))
+    except (ValueError, AttributeError):  # a bill that could not be read says so itself
+        return f"{item.a} | {item.b}"
 
 
 def _packages(tree: Tree) -> dict[str, str]:

@@ -21,15 +21,15 @@ from env.lock import Lock, SystemPackage
 from env.names import normal_name
 from env.result import Result, Status
 from recipes.blocks.project import stack_labels
+from recipes.blocks.system import WRAPPERS
 from recipes.layout import PROJECT, SBOM
 
-# What the build removes or changes on purpose (recipes.blocks.system and horovod): a file
-# that is missing there is as intended, one that was edited never is.
-REMOVED = ("/usr/bin/*mpi*", "/usr/bin/ortecc", "/usr/bin/osh*", "/usr/bin/shmem*",
-           "/usr/bin/opal_wrapper*", "*/site-packages/tensorflow/include/*")  # fmt: skip
-CUDA = ("cuda", "cudnn", "nccl")
-TOLD = (*CUDA, "pmix")
-"""Components whose libraries tell their own version (``env.probes.versions``)."""
+# What the build takes out on purpose: a file that is missing there is as intended, one that
+# was edited never is.
+REMOVED = (*WRAPPERS, "*/site-packages/tensorflow/include/*")
+TOLD = ("cuda", "cudnn", "nccl")
+"""Components whose libraries tell their own version (``env.probes.versions``). PMIx does too,
+but Debian's says that it is a pre-release of what it is."""
 REVISION_LABEL = "org.opencontainers.image.revision"
 ORIGIN_LABELS = tuple(
     f"org.opencontainers.image.{name}" for name in ("revision", "created", "source", "base.name")
@@ -78,6 +78,7 @@ class Judge:
             self._part("python", "Python packages as locked", self._python),
             self._part("python-files", "files of Python packages as installed", self._python_files),
             self._part("loaded", "libraries loaded by a process that trains", self._loaded),
+            self._part("programs", "programs on PATH", self._programs),
             self._part("components", "components by the libraries' own word", self._components),
             self._part("sbom", "the bill of materials lists what is there", self._sbom),
             self._part(
@@ -210,6 +211,11 @@ class Judge:
             differences.append(self._differ(part, expected, found, one["path"]))
         return told["checked"], differences, ""
 
+    def _programs(self, part: str) -> _Judged:
+        strays = self._facts.value("inventory.programs")
+        line = ("a program that a package brought", "a program of nobody")
+        return 1, [self._differ(part, *line, path) for path in strays], ""
+
     def _loaded(self, part: str) -> _Judged:
         loaded = self._facts.value("inventory.loaded")
         known = {f"{p.name} {p.version}" for p in self._lock.system_packages}
@@ -237,17 +243,14 @@ class Judge:
         Each may tell fewer numbers than the lock has (CUDA two of three): those must agree.
         """
         wanted = {n: v for n, v in self._lock.components.items() if n in TOLD}
-        differences, compared = [], 0
+        differences = []
         for name, version in wanted.items():
             told = self._facts.value(f"versions.{name}")
-            if told is None and name not in CUDA:
-                continue  # Open MPI 4 has a PMIx of its own, which tells nobody
-            compared += 1
             if told is None or not f"{version}.".startswith(f"{told}."):
                 where = self._facts[f"versions.{name}"].origin
                 line = (f"{name} {version}", f"{name} {told}" if told else f"no {name} to load")
                 differences.append(self._differ(part, *line, where))
-        return compared, differences, ""
+        return len(wanted), differences, ""
 
     def _because(self) -> str:
         """Return what may have brought a foreign library in, as an addition to a place."""
@@ -300,7 +303,7 @@ class Judge:
             inside.pop("chexnet/REVISION", None)
             kind, wanted, note = "git", dict(revision_files), ""
         else:
-            kind, note = "sha256", "held against the bill of materials: the revision is not here"
+            kind, note = "sha256", "held against the bill: no commit here is that revision"
             prefix = f"{PROJECT}/"
             wanted = {
                 path.removeprefix(prefix): digest

@@ -46,22 +46,16 @@ def start_ranks(argv: Sequence[str], *, folder: Path, timeout_s: float) -> dict[
         UserError: the launcher's program is not there.
     """
     begin = time.monotonic()
-    try:
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=project_environ(), start_new_session=True,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise missing_program(argv[0]) from error
-    pipes = [_Drain(child.stdout), _Drain(child.stderr)]
     timed_out = False
-    try:
-        with stoppable():
+    with stoppable():
+        child = _start(argv)
+        pipes = [_Drain(child.stdout), _Drain(child.stderr)]
+        try:
             child.wait(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        timed_out = True
-    finally:
-        _stop(child)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        finally:
+            _stop(child)
     told, said = (pipe.text() for pipe in pipes)
     ranks, rest = parse_output(told)
     # Daemons and ranks write to the same place as the launcher itself.
@@ -71,6 +65,16 @@ def start_ranks(argv: Sequence[str], *, folder: Path, timeout_s: float) -> dict[
     write_records(folder, ranks)
     write_facts(folder / LAUNCH_FILE, launch)
     return ranks
+
+
+def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=project_environ(), start_new_session=True,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise missing_program(argv[0]) from error
 
 
 def _how_it_went(

@@ -28,7 +28,7 @@ from env.report import clean
 from env.result import Status
 from env.stack import PROJECT as ROOT
 from recipes.blocks.project import IMAGE_CHECKS
-from recipes.layout import HOME, PROJECT_PARTS, SBOM, VENV
+from recipes.layout import HOME, LOCK, PROJECT_PARTS, SBOM, VENV
 
 SCHEMA_VERSION = 1
 SCHEMA = Path(__file__).with_name("verification.schema.json")
@@ -95,12 +95,12 @@ def verify_image(
     judged = load_lock(lock) if lock else None
     signature = read_signature(image, kind=kind, key=key)
     with opened(image) as inside:
+        path = lock or lock_path(_stack_inside(inside, image))
         print(f"looking into {image} …", file=sys.stderr)
         facts = observe(inside, root=root)
     labels = outer_labels(image)
     if labels is not None:
         facts |= {"inventory.labels": Fact(labels, f"{image}: its configuration")}
-    path = lock or lock_path(_stack_inside(facts, image))
     judged = judged or load_lock(path)
     evidence = Evidence(facts, lock=judged, device="cpu")
     results = [one for name in IMAGE_CHECKS for one in run_all(find_check(name), evidence)]
@@ -173,27 +173,30 @@ def render_text(verification: Verification) -> str:
     for library in verification.libraries:
         lines.append(f"        {clean(library['path'])}: {clean(library['owner'] or 'of nobody')}")
     number = sum(len(part.differences) for part in verification.parts)
-    lines.append(
-        f"{verification.image} (stack {verification.stack}) against {verification.lock}: "
-        + ("no difference" if number == 0 else f"{number} difference{'s' * (number > 1)}")
-    )
+    untold = sum(part.status is Status.UNKNOWN for part in verification.parts)
+    outcome = "no difference" if number == 0 else f"{number} difference{'s' * (number > 1)}"
+    if untold:
+        outcome += f", and {untold} part{'s' * (untold > 1)} that could not be told"
+    where = f"{verification.image} (stack {verification.stack}) against {verification.lock}"
+    lines.append(f"{clean(where)}: {outcome}")
     return "\n".join(lines) + "\n"
 
 
-def _stack_inside(facts: Facts, image: str) -> str:
-    """Return the name of the stack that an image says it is of.
+def _stack_inside(inside: str, image: str) -> str:
+    """Return the name of the stack that an image says it is of, before the long look.
 
     Raises:
-        UserError: it carries no lock.
+        UserError: it carries no lock, or one of a stack that is not known here.
     """
     fix = "name an image of this project (invoke build-image), or give --lock FILE"
-    origin = facts["inventory.lock"].origin
+    expected = "an image of this project, with its lock inside"
     try:
-        stack = json.loads(facts["inventory.lock"].value or "")["stack"]
+        stack = str(json.loads(run_inside(inside, ["cat", LOCK]))["stack"])
+    except UserError as error:
+        raise UserError(expected, found=f"{image}: {error.found}", fix=fix) from error
     except (ValueError, KeyError, TypeError) as error:
-        found = f"{origin} in {image}: {facts['inventory.lock'].problem or error}"
-        raise UserError("an image with its lock inside", found=found, fix=fix) from error
-    if not lock_path(str(stack)).exists():
+        raise UserError(expected, found=f"{LOCK} in {image}: {error!r}", fix=fix) from error
+    if not lock_path(stack).exists():
         raise UserError("an image of a stack that is known here", found=f"stack {stack!r}",
                         fix="give --lock FILE, or use the release it was built with")  # fmt: skip
-    return str(stack)
+    return stack

@@ -163,10 +163,13 @@ def _validate(argv: list[str]) -> int:
         _write(args.save_facts, render_facts(facts))
     if args.record_site:
         _write(args.record_site, render_site(record_site(facts)))
+    # A bare node is not there for the stack that happens to fit its distribution.
+    named = args.stack or args.lock or not args.node
+    stack_device = device_of(lock) if named else None
     evidence = Evidence(
         facts=facts,
         num_ranks=args.ranks or (len(plan.ranks) if plan else count_ranks(ranks)),
-        ranks=ranks, lock=lock, plan=plan, device=args.device, stack_device=device_of(lock),
+        ranks=ranks, lock=lock, plan=plan, device=args.device, stack_device=stack_device,
         site=load_site(args.site) if args.site else None,
     )  # fmt: skip
     report = judge(

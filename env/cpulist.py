@@ -10,11 +10,14 @@ MAX_CPUS = 2**16  # far more than any kernel is built for: what names more is no
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """Return the CPU ids of a list such as ``"0-3,8"``, ascending: ``(0, 1, 2, 3, 8)``.
 
+    ``"none"`` is the list without any, as ``render_cpu_list`` writes it.
+
     Raises:
         ValueError: the text is not such a list.
     """
     cpus: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
+    text = text.strip()
+    for part in filter(None, text.split(",")) if text != "none" else ():
         first, _, last = part.partition("-")
         if int(last or first) >= MAX_CPUS:
             raise ValueError(f"a CPU of number {last or first}")

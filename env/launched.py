@@ -53,11 +53,11 @@ def plan_look(
         root: the folder in which /proc, /sys, /etc and /dev lie.
     """
     checks = list(checks)
-    joins = only is None and any(JOINED in one.reads for one in checks)
+    joins = any(JOINED in one.reads for one in checks) or allreduce_mib > 0
     every = _prefixes(one for one in checks if one.phase == LAUNCHED) - {"frameworks"} | {"host"}
     first = _prefixes(one for one in checks if one.phase == STATIC) - every
     if only is not None:
-        every, of_host = {*only, "host"}, False
+        every, of_host, joins = {*only, "host"}, False, False
 
     def bound(names: set[str]) -> tuple[Probe, ...]:
         return tuple(
@@ -89,8 +89,14 @@ def run_everywhere(one: Check, evidence: Evidence) -> list[Result]:
     here = evidence.facts["host.name"].value
     results = [replace(r, hosts=r.hosts or ((str(here),) if here else ())) for r in results]
     together: dict[Result, list[str]] = {replace(r, hosts=()): list(r.hosts) for r in results}
+    seen: dict[tuple[int, ...], list[Result]] = {}
     for host, facts in others.items():
-        for result in run_all(one, replace(evidence, facts=facts)):
-            if result.status.severity <= Status.WARN.severity:
-                together.setdefault(replace(result, hosts=()), []).append(host)
+        # Hosts that look the same to a check are judged once: most of a cluster does.
+        look = tuple(map(evidence.looks[host].__getitem__, one.reads))
+        if look not in seen:
+            results = run_all(one, evidence.at(facts))
+            bad = (r for r in results if r.status.severity <= Status.WARN.severity)
+            seen[look] = [replace(result, hosts=()) for result in bad]
+        for result in seen[look]:
+            together.setdefault(result, []).append(host)
     return [replace(result, hosts=tuple(hosts)) for result, hosts in together.items()]

@@ -56,7 +56,21 @@ def load_records(folder: Path) -> dict[int, Facts]:
     if not folder.is_dir():
         fix = "write them: python -m env rank --records DIR under the launcher"
         raise UserError("a folder of rank records", found=f"{folder}: no such folder", fix=fix)
-    return {int(path.stem[5:]): _load(path) for path in _records(folder)}
+    shared: dict[str, Fact] = {}
+    return {int(path.stem[5:]): _share(_load(path), shared) for path in _records(folder)}
+
+
+def _share(facts: Facts, shared: dict[str, Fact]) -> Facts:
+    """Return facts with those of an earlier rank in the place of equal ones.
+
+    Thousands of ranks have the same packages: held once, they take little memory.
+    """
+    return Facts(
+        {
+            key: first if fact == (first := shared.setdefault(key, fact)) else fact
+            for key, fact in facts.items()
+        }
+    )
 
 
 def load_launch(folder: Path) -> Facts:

@@ -73,9 +73,13 @@ def render_text(report: Report) -> list[tuple[Status, str]]:
     for result in report.worst_first():
         if result.status not in (Status.PASS, Status.SKIP):
             lines += [(result.status, line) for line in _paragraph(result)]
-    skipped = [f"{r.id} ({clean(r.found)})" for r in report.results if r.status is Status.SKIP]
+    skipped: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.status is Status.SKIP:
+            skipped.setdefault(clean(result.found), []).append(result.id)
     if skipped:
-        lines += [(Status.SKIP, line) for line in _wrapped("SKIP", ", ".join(skipped))]
+        text = "; ".join(f"{', '.join(ids)} ({reason})" for reason, ids in skipped.items())
+        lines += [(Status.SKIP, line) for line in _wrapped("SKIP", text)]
     passed = [result.id for result in report.results if result.status is Status.PASS]
     if passed:
         lines += [(Status.PASS, line) for line in _wrapped("PASS", ", ".join(passed))]

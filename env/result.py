@@ -26,7 +26,10 @@ class Status(StrEnum):
     @property
     def severity(self) -> int:
         """0 for the worst."""
-        return list(Status).index(self)
+        return _ORDER[self]
+
+
+_ORDER = {status: number for number, status in enumerate(Status)}
 
 
 @dataclass(frozen=True)

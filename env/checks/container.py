@@ -124,15 +124,12 @@ def check_covered(evidence: Evidence) -> Finding:
 def check_namespaces(evidence: Evidence) -> Finding:
     """FAIL if user namespaces are off and no setuid starter is there; WARN if fewer than ranks.
 
-    Root needs neither, nor does a host without Apptainer or a container: PASS.
+    Root needs neither, nor does a host without Apptainer, or a container of it: PASS.
     """
     expected = "a user namespace for each rank's container"
     program = evidence.facts.value("container.programs").get("apptainer")
-    if (
-        not program
-        or evidence.facts.value("host.container")
-        or not evidence.facts.value("host.uid")
-    ):
+    inside = evidence.facts.value("host.container") == "apptainer"
+    if not program or inside or not evidence.facts.value("host.uid"):
         return Finding(Status.PASS, expected, "none is needed here")
     most, suid = (
         evidence.facts.value(f"container.{key}") for key in ("user_namespaces", "starter")

@@ -86,7 +86,8 @@ def check_floor(evidence: Evidence) -> Iterator[Finding]:
     """FAIL if the driver is older than the lock's floor. SKIP where no lock names one."""
     floor = evidence.lock.driver_minimum if evidence.lock else ""
     if not wanted(evidence) or not floor:
-        yield Finding(Status.SKIP, "a driver that serves the stack", "no stack names one")
+        reason = "no lock names a driver" if wanted(evidence) else SKIPPED
+        yield Finding(Status.SKIP, "a driver that serves the stack", reason)
         return
     evidence.facts.value("gpu.nvml")
     driver = release_of(evidence)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,13 +49,13 @@ class Evidence:
             raise CannotTellError("--device auto follows the stack, and no stack is known")
         return (self.stack_device if self.device == "auto" else self.device) == "gpu"
 
-    @property
+    @cached_property
     def ranks_a_host(self) -> int:
         """How many ranks share one host at most: all of them where no plan says otherwise."""
         hosts = self.plan.hosts.values() if self.plan else ()
         return max(map(len, hosts), default=self.num_ranks)
 
-    @property
+    @cached_property
     def num_hosts(self) -> int:
         """How many hosts the ranks are on, by the plan or by their records; at least 1."""
         planned = self.plan.hosts if self.plan else {}
@@ -75,6 +76,19 @@ class Evidence:
             for rank, facts in self.ranks.items()
             if facts["rank.of_host"].value
         }
+
+    @cached_property
+    def looks(self) -> dict[str, Mapping[str, int]]:
+        """For each other host a number by fact: the same number for what is equal."""
+        numbers: dict[str | int, int] = {}
+        return {host: _Looks(facts, numbers) for host, facts in self.other_hosts.items()}
+
+    def at(self, facts: Facts) -> Evidence:
+        """Return this evidence as another host has it, which told these facts."""
+        other = replace(self, facts=facts)
+        for name in ("ranks_a_host", "num_hosts", "reported"):
+            other.__dict__[name] = getattr(self, name)  # counted once, not once a host
+        return other
 
     def need_lock(self) -> Lock:
         """Return the lock.
@@ -128,3 +142,21 @@ class Evidence:
             return str(self.ranks[rank]["host.name"].value)
         planned = self.planned().get(rank)
         return planned.host if planned else "an unknown host"
+
+
+class _Looks(dict[str, int]):
+    """Numbers for the facts of a host, made when they are asked for."""
+
+    def __init__(self, facts: Facts, numbers: dict[str | int, int]) -> None:
+        super().__init__()
+        self._facts, self._numbers = facts, numbers
+
+    def __missing__(self, key: str) -> int:
+        fact, numbers = self._facts[key], self._numbers
+        # Records share what is equal in them: most facts are the very ones of another host.
+        number = numbers.get(id(fact)) if key in self._facts else None
+        if number is None:
+            text = json.dumps([fact.value, fact.problem], default=repr)
+            number = numbers[id(fact)] = numbers.setdefault(text, len(numbers))
+        self[key] = number
+        return number

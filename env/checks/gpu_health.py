@@ -272,13 +272,14 @@ def _throttle(gpu: Gpu) -> Iterator[Finding]:
         yield gpu.finding(Status.WARN, "full clocks", ", ".join(slow))
 
 
-# What GPUs of one model on one host should have in common: a fact, in words, to read it.
-_ALIKE: dict[str, Any] = {
-    "power_limit_mw": ("a power limit of", lambda v: f"{v / 1000:.0f} W"),
-    "clock_mhz": ("an application clock of", lambda v: f"{v} MHz"),
-    "ecc_mode": ("ECC", lambda v: "on" if v[0] else "off"),
-    "pcie_generation_max": ("a PCIe link of at most generation", str),
-    "pcie_width_max": ("a PCIe link of at most lanes", str),
+# What GPUs of one model on one host should have in common: a fact, in words, how to read it,
+# and how bad it is if not. Slots of unequal width are how some boards are built.
+_ALIKE: dict[str, tuple[str, Any, Status]] = {
+    "power_limit_mw": ("a power limit of", lambda v: f"{v / 1000:.0f} W", Status.WARN),
+    "clock_mhz": ("an application clock of", lambda v: f"{v} MHz", Status.WARN),
+    "ecc_mode": ("ECC", lambda v: "on" if v[0] else "off", Status.WARN),
+    "pcie_generation_max": ("a PCIe link of at most generation", str, Status.INFO),
+    "pcie_width_max": ("at most as many PCIe lanes as", str, Status.INFO),
 }
 
 
@@ -290,12 +291,16 @@ _ALIKE: dict[str, Any] = {
     "a link, look at the slot and its settings in the firmware",
 )
 def check_alike(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
-    """WARN if a GPU's power limit, clock, ECC or link differs from the others of its model."""
-    for key, (words, render) in _ALIKE.items():
-        yield from _odd(gpus, key, words, render)
+    """WARN if a GPU's power limit, clock or ECC differs from the others of its model.
+
+    INFO if its slot can do less than theirs.
+    """
+    for key in _ALIKE:
+        yield from _odd(gpus, key)
 
 
-def _odd(group: list[Gpu], key: str, words: str, render: Any) -> Iterator[Finding]:  # noqa: ANN401
+def _odd(group: list[Gpu], key: str) -> Iterator[Finding]:
+    words, render, status = _ALIKE[key]
     for model in {gpu.device.get("name") for gpu in group}:
         values = [
             (gpu, render(gpu.device[key]))
@@ -306,4 +311,4 @@ def _odd(group: list[Gpu], key: str, words: str, render: Any) -> Iterator[Findin
         for gpu, value in values:
             if value != usual[0][0]:
                 text = f"{words} {value}, others have {usual[0][0]}"
-                yield gpu.finding(Status.WARN, "as the others of its model", text)
+                yield gpu.finding(status, "as the others of its model", text)

@@ -86,6 +86,38 @@ def _not_one_each(
 
 
 @check(
+    "gpu.planned",
+    title="each rank takes the GPU that the plan put its cores next to",
+    phase=LAUNCHED,
+    covers=("PIN-06",),
+    reads=(*READS, "launch.local_rank"),
+    fix="export CUDA_DEVICE_ORDER=PCI_BUS_ID for the ranks (mpirun -x), so that CUDA counts the "
+    "GPUs as the plan does",
+    required=False,
+)
+def check_planned(evidence: Evidence) -> Iterator[Finding]:
+    """WARN if a rank's number leads it to another GPU than the plan means by that number.
+
+    It still has one of its own, but its cores are near another. SKIP without a plan of GPUs.
+    """
+    expected, planned = "the plan's GPU", evidence.planned()
+    if not wanted(evidence) or all(binding.gpu_pci is None for binding in planned.values()):
+        yield Finding(Status.SKIP, expected, "no plan gives the ranks GPUs")
+        return
+    evidence.of_ranks("gpu.nvml")
+    for rank, facts in evidence.reported.items():
+        binding, shown = planned.get(rank), visible(facts)
+        index = _choose(evidence, rank, facts, len(shown.uuids))
+        if binding is None or binding.gpu_pci is None or index >= len(shown.uuids):
+            continue
+        taken = next(d for d in devices(facts) if d["index"] == shown.indices[index])
+        if not taken.get("pci", "").lower().endswith(binding.gpu_pci.lower()):
+            text = f"rank {rank} takes {taken.get('pci')}, the plan gave it {binding.gpu_pci}"
+            yield Finding(Status.WARN, expected, text, where="CUDA_DEVICE_ORDER", ranks=(rank,),
+                          hosts=(evidence.host_of(rank),))  # fmt: skip
+
+
+@check(
     "gpu.isolation",
     title="the ranks of a host can share their GPUs' memory",
     phase=LAUNCHED,

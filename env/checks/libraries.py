@@ -132,6 +132,23 @@ def check_shadowed(evidence: Evidence) -> Iterator[Finding]:
 
 
 @check(
+    "libraries.copies",
+    title="MPI, CUDA's libraries and the C++ library are installed once",
+    covers=("VER-06", "VER-17", "MPI-22"),
+    reads=("libraries.copies",),
+    fix="take the folder of the other copy out of /etc/ld.so.conf.d and run ldconfig, or remove "
+    "the "
+    "package; which of them is loaded depends on who asks first",
+    required=False,
+)
+def check_copies(evidence: Evidence) -> Iterator[Finding]:
+    """WARN for each library that the loader can find in several files."""
+    for name, paths in evidence.facts.value("libraries.copies").items():
+        where = evidence.facts["libraries.copies"].origin
+        yield Finding(Status.WARN, f"one {name}", " and ".join(paths[:5]), where=where)
+
+
+@check(
     "libraries.path",
     title="LD_LIBRARY_PATH names folders that exist",
     covers=("CON-09",),

@@ -51,6 +51,24 @@ def check_launcher(evidence: Evidence) -> Finding:
 
 
 @check(
+    "mpi.others",
+    title="no other mpirun waits behind the first on PATH",
+    covers=("MPI-22", "VER-25"),
+    reads=("mpi.launchers",),
+    fix="unload the module of the other MPI, or take its bin folder out of PATH",
+    required=False,
+)
+def check_others(evidence: Evidence) -> Finding:
+    """INFO if PATH leads to several: a shell with another PATH starts the other one."""
+    paths = evidence.facts.value("mpi.launchers")
+    expected = "one mpirun"
+    if len(paths) > 1:
+        found = f"{paths[0]}, and behind it {', '.join(paths[1:])}"
+        return Finding(Status.INFO, expected, found, where="PATH")
+    return Finding(Status.PASS, expected, ", ".join(paths) or "none", where="PATH")
+
+
+@check(
     "mpi.version",
     title="mpirun is of the locked version",
     covers=("REP-03",),

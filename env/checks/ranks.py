@@ -116,7 +116,7 @@ def _odd_ones(values: dict[int, Any]) -> tuple[int, ...]:
     alike = []
     for rank, value in values.items():
         # Comparing is cheap and nearly always enough: thousands of ranks have one value.
-        if value == first:
+        if value is first or value == first:
             alike.append(rank)
         else:
             groups.setdefault(repr(sorted(value.items()) if isinstance(value, dict) else value),

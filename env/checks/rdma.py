@@ -42,7 +42,7 @@ def check_locked_memory(evidence: Evidence) -> Finding:
     "network.verbs",
     title="this process can use the RDMA devices that the kernel shows",
     covers=("NET-10",),
-    reads=("rdma.ports", "rdma.files", "rdma.library", "host.container"),
+    reads=("rdma.ports", "rdma.files", "rdma.library"),
     fix="give the container /dev/infiniband (docker: --device=/dev/infiniband "
     "--cap-add=IPC_LOCK) and "
     "install rdma-core's libibverbs1 and ibverbs-providers in the image",

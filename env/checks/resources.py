@@ -5,7 +5,7 @@ Thresholds are stated where they are used, with their reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
@@ -29,6 +29,8 @@ FILES_BASE, FILES_PER_RANK = 1024, 32
 FILES_OF_SEVERAL_HOSTS = 4096
 # TensorFlow's thread pools are up to four times the cores it may use.
 THREADS_PER_CORE, THREADS_BASE = 4, 32
+# vm.overcommit_memory (proc(5)): never promise more memory than there is.
+NO_OVERCOMMIT = 2
 
 
 @check(
@@ -156,6 +158,47 @@ def check_process(evidence: Evidence) -> Iterator[Finding]:
                 f"at least {_amount(name, wanted)} of {name}", found,
                 where=f"ulimit {option}", fix=f"ulimit {option} {raised}" if enough else "",
             )  # fmt: skip
+
+
+@check(
+    "limits.system",
+    title="no limit of the whole system stands in the way of the ranks",
+    covers=("RES-02", "RES-03"),
+    reads=("host.system_limits",),
+    fix="have the site raise it: sysctl -w NAME=VALUE, or a line in /etc/sysctl.d",
+    required=False,
+)
+def check_system(evidence: Evidence) -> Iterator[Finding]:
+    """FAIL or WARN for each limit below what the ranks of a host need; defaults are far above."""
+    limits, ranks = evidence.facts.value("host.system_limits"), evidence.ranks_a_host
+    where = evidence.facts["host.system_limits"].origin
+    threads, files = ranks * (THREADS_BASE + THREADS_PER_CORE), ranks * FILES_BASE
+    bounds = {
+        "kernel/pid_max": ("process numbers", threads, 8 * threads),
+        "kernel/threads-max": ("threads", threads, 8 * threads),
+        "vm/max_map_count": ("mappings a process", 8192, 32768),
+        "fs/nr_open": ("open files a process", FILES_BASE, FILES_BASE),
+        "fs/file-nr": ("more open files", files, 2 * files),
+        "net/ipv4/ip_local_port_range": ("ports for connections", 16 * ranks, 1024),
+    }
+    for name, (what, needed, wanted) in bounds.items():
+        number = _room_of(name, limits.get(name, []))
+        if number is not None and number < wanted:
+            status = Status.FAIL if number < needed else Status.WARN
+            yield Finding(status, f"at least {wanted} {what}", f"{name}: {number}", where=where)
+    if limits.get("vm/overcommit_memory") == [NO_OVERCOMMIT]:
+        found = "vm/overcommit_memory is 2: what is only mapped counts as used, and TensorFlow and "
+        yield Finding(Status.WARN, "memory that counts when it is used", found + "CUDA map much",
+                      where=where, fix="have the site set vm.overcommit_memory=0")  # fmt: skip
+
+
+def _room_of(name: str, numbers: Sequence[int]) -> int | None:
+    """Return how much a limit leaves: some are written as several numbers."""
+    if name == "fs/file-nr":  # used, free, most
+        return numbers[2] - numbers[0] if len(numbers) == 3 else None
+    if name.endswith("_range"):
+        return numbers[1] - numbers[0] + 1 if len(numbers) == 2 else None
+    return numbers[0] if numbers else None
 
 
 def _amount(name: str, number: float) -> str:

@@ -67,7 +67,7 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
 
 @check(
     "storage.home",
-    title="there is a home, and it can be written to",
+    title="the home is there, and can be written to",
     reads=("storage.places",),
     fix="set HOME to a folder that exists; nothing of this project needs to write there, but "
     "Keras, "
@@ -75,11 +75,14 @@ def check_temporary(evidence: Evidence) -> Iterator[Finding]:
     required=False,
 )
 def check_home(evidence: Evidence) -> Finding:
-    """WARN if HOME is unset, missing or full; INFO if it cannot be written to at all."""
+    """WARN if HOME names nothing, or is full; INFO if it cannot be written to at all.
+
+    Without HOME nothing is looked for there: PASS.
+    """
     places = list(_used_for(evidence, HOME))
     expected = "a home with room"
     if not places:
-        return Finding(Status.INFO, expected, "HOME is not set", where="HOME")
+        return Finding(Status.PASS, expected, "HOME is not set", where="HOME")
     (place,) = places
     for finding in _judge_folder(place, MIB):
         read_only = place.get("writable") in ("no permission", "read-only")
@@ -102,7 +105,7 @@ def check_unpacking(evidence: Evidence) -> Iterator[Finding]:
     A small default /tmp counts as a WARN only: an image that is mounted needs none of it.
     """
     programs = evidence.facts.value("container.programs")
-    if not programs.get("apptainer") or evidence.facts.value("host.container"):
+    if not programs.get("apptainer") or evidence.facts.value("host.container") == "apptainer":
         return
     for place in _used_for(evidence, UNPACK, CACHE):
         chosen = place["variable"].startswith(("APPTAINER_", "SINGULARITY_"))
@@ -130,7 +133,8 @@ def check_unpacking(evidence: Evidence) -> Iterator[Finding]:
 def check_folder(evidence: Evidence) -> Finding:
     """FAIL if the current folder is gone, or a container put the process elsewhere.
 
-    WARN if the folder that a Slurm job was submitted from is not in the container.
+    WARN if the folder that a Slurm job was submitted from is not in the container, or if outside
+    containers the shell's folder is gone.
     """
     place = evidence.facts.value("storage.folder")
     told = place["told"]
@@ -138,10 +142,12 @@ def check_folder(evidence: Evidence) -> Finding:
     if place["folder"] is None:
         return Finding(Status.FAIL, expected, "the current folder no longer exists", where="PWD")
     inside = evidence.facts.value("host.container")
-    # The two may differ where a program changed its folder; a container only lacks folders.
-    if inside and not place["told_there"]:
+    # The two may differ where a program changed its folder, but both are there.
+    if not place["told_there"]:
         found = f"{place['folder']}: {told} is not in this container"
-        return Finding(Status.FAIL, expected, found, where="PWD")
+        found = found if inside else f"{place['folder']}: there is no {told}"
+        status = Status.FAIL if inside else Status.WARN
+        return Finding(status, expected, found, where="PWD")
     if inside and not place["submitted_there"]:
         found = f"{place['submitted']} is not in this container"
         return Finding(Status.WARN, "the folder that the job was submitted from", found,

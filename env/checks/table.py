@@ -16,6 +16,9 @@ Made by `python -m env --table`; do not edit. One check as text: `python -m env 
 
 Every check is UNKNOWN where a fact it needs could not be read. UNKNOWN is never a pass: where
 the check must be able to tell, it stops a training (exit code 3) as a FAIL does (exit code 1).
+
+What each setting of MPI, NCCL, Horovod, TensorFlow, Python and the C library does, and which are
+harmful, is data: `env/settings.toml`. Variables and lines of configuration files count alike.
 """
 _PHASES = {
     STATIC: "One process, before anything is launched",

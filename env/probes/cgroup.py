@@ -29,7 +29,7 @@ def probe_cgroup(root: Path = Path("/")) -> dict[str, Fact]:
     """
     source = root / "proc/self/cgroup"
     try:
-        lines = source.read_text(encoding="utf-8").splitlines()
+        lines = source.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         lost = Fact(None, str(source), problem=error.strerror or repr(error))
         keys = ("cpu_quota", "memory_limit", "memory_left", "pids_left", "oom_kills")
@@ -92,7 +92,7 @@ def _oom_kills(root: Path, groups: list[list[str]]) -> Fact:
 
 
 def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8").strip() if path.exists() else None
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else None
 
 
 def _number(path: Path) -> int | None:

@@ -75,7 +75,7 @@ def run_child(argv: Sequence[str], *, environ: Mapping[str, str], timeout_s: flo
             list(argv), env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, errors="replace",
         )  # fmt: skip
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
         return Outcome(tuple(argv), None, None, f"did not start: {error}", "", "")
     try:
         stdout, stderr = child.communicate(timeout=timeout_s)

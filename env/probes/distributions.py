@@ -56,7 +56,7 @@ def read_distributions(path: Sequence[str]) -> list[Distribution]:
     """
     found: dict[str, Distribution] = {}
     for one in importlib.metadata.distributions(path=list(path)):
-        name = one.metadata["Name"]
+        name = one.metadata.get("Name")
         if name and normal_name(name) not in found:  # a half-removed one has no metadata
             location = str(one.locate_file(""))
             found[normal_name(name)] = Distribution(

@@ -26,7 +26,6 @@ STAGES = ("tensorflow", "horovod", "mpi_library", "libraries", "program")
 def probe_frameworks(
     *,
     environ: Mapping[str, str] = os.environ,
-    init: bool = False,
     mapped: bool = False,
     timeout_s: float = IMPORT_TIMEOUT_S,
     python: str = sys.executable,
@@ -34,21 +33,19 @@ def probe_frameworks(
     """Return the facts ``frameworks.*``.
 
     Args:
-        environ: the child's environment; without ``init`` a launcher's variables are
-            taken out, so that the child does not join or wait for somebody else's job.
-        init: also join the other ranks (``frameworks.horovod_init``).
+        environ: the child's environment; a launcher's variables are taken out, so that the
+            child does not join or wait for somebody else's job.
         mapped: also name every library in the process (``frameworks.mapped``).
         timeout_s: seconds the child may take.
         python: the interpreter to try the imports in.
     """
-    environ = dict(environ) if init else without_launcher(environ)
+    environ = without_launcher(environ)
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # -P: neither the script's folder nor the current one may lend a module.
-    more = {"mapped": mapped, "init": init}
-    argv = [python, "-P", str(INSIDE), *(f"--{name}" for name, wanted in more.items() if wanted)]
+    argv = [python, "-P", str(INSIDE), *(["--mapped"] if mapped else [])]
     outcome = run_child(argv, environ=environ, timeout_s=timeout_s)
-    stages = [*STAGES, *(["mapped"] if mapped else []), *(["horovod_init"] if init else [])]
-    return {f"frameworks.{name}": fact for name, fact in told_facts(outcome, tuple(stages)).items()}
+    stages = (*STAGES, *(["mapped"] if mapped else []))
+    return {f"frameworks.{name}": fact for name, fact in told_facts(outcome, stages).items()}
 
 
 def told_facts(outcome: Outcome, stages: tuple[str, ...]) -> dict[str, Fact]:

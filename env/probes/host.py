@@ -18,6 +18,11 @@ from env.facts import Fact
 from env.probes.cgroup import probe_cgroup
 from env.probes.reading import read_fact
 
+SYSTEM_LIMITS = (
+    "kernel/pid_max", "kernel/threads-max", "vm/max_map_count", "vm/overcommit_memory",
+    "fs/file-nr", "fs/nr_open", "net/ipv4/ip_local_port_range",
+)  # fmt: skip
+
 
 def probe_host(
     root: Path = Path("/"),
@@ -53,6 +58,7 @@ def probe_host(
         "host.memory_promised": _promised(environ),
         "host.open_files": read_fact(limits, parse=lambda text: _limit(text, "Max open files")),
         "host.processes": read_fact(limits, parse=lambda text: _limit(text, "Max processes")),
+        "host.system_limits": _system_limits(root / "proc/sys"),
         "host.limits": read_fact(limits, parse=parse_limits),
         "host.spaces": _spaces(root),
         "host.shm": _shared_memory(root / "dev/shm", statvfs),
@@ -88,6 +94,20 @@ def _field(text: str, name: str) -> str:
 
 def _kib(text: str, name: str) -> int:
     return int(_field(text, name).split()[0]) * 1024
+
+
+def _system_limits(folder: Path) -> Fact:
+    """Return the numbers of kernel settings that bound all processes together, as far as shown."""
+    found = {}
+    for name in SYSTEM_LIMITS:
+        try:
+            text = (folder / name).read_text(encoding="utf-8", errors="replace")
+            found[name] = [int(word) for word in text.split()]
+        except (OSError, ValueError):
+            continue
+    if not found:
+        return Fact(None, str(folder), problem="shows no limits")
+    return Fact(found, str(folder))
 
 
 def parse_limits(text: str) -> dict[str, dict[str, int | None]]:

@@ -2,8 +2,7 @@
 
 Run by path, imports nothing of this project, and prints one line of JSON for each
 thing observed, as soon as it is known: what a dead child had already told still counts.
-With ``--mapped`` it also names every library in the process, with ``--init`` it joins
-the other ranks.
+With ``--mapped`` it also names every library in the process.
 """
 
 from __future__ import annotations
@@ -80,21 +79,6 @@ def observe_mpi_library() -> dict | None:
     return {"path": files[0], "text": text.value.decode(errors="replace")}
 
 
-def observe_init() -> dict:
-    """Join the other ranks and return this one's place; waits for all of them."""
-    import horovod.tensorflow as hvd
-
-    hvd.init()
-    place = {
-        "rank": hvd.rank(),
-        "size": hvd.size(),
-        "local_rank": hvd.local_rank(),
-        "local_size": hvd.local_size(),
-    }
-    hvd.shutdown()
-    return place
-
-
 def observe_program(name: str = "chexnet.train") -> dict | None:
     """Import the training program and return whether TensorFlow computed meanwhile.
 
@@ -121,7 +105,7 @@ def observe_program(name: str = "chexnet.train") -> dict | None:
     return {"name": name, "early": "list_local_devices() was called" if listed else None}
 
 
-def main(*, init: bool, mapped: bool) -> None:
+def main(*, mapped: bool) -> None:
     """Observe everything, in the order in which one thing needs the other."""
     steps: list[tuple[str, Callable[[], object]]] = [
         ("tensorflow", observe_tensorflow),
@@ -132,8 +116,6 @@ def main(*, init: bool, mapped: bool) -> None:
     ]
     if mapped:
         steps.append(("mapped", observe_mapped))
-    if init:
-        steps.append(("horovod_init", observe_init))
     failed: set[str] = set()
     for name, observe in steps:
         if name not in ("libraries", "mapped") and failed:
@@ -148,4 +130,4 @@ def main(*, init: bool, mapped: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(init="--init" in sys.argv[1:], mapped="--mapped" in sys.argv[1:])
+    main(mapped="--mapped" in sys.argv[1:])

@@ -59,6 +59,7 @@ def probe_inventory(
             lambda: distributions.find_unowned(installed, folders=map(Path, libraries)),
             ", ".join(libraries),
         ),
+        "inventory.programs": _try(lambda: _strays(installed, root, environ), "PATH"),
         "inventory.project": _try(lambda: _project(home / "project"), home / "project"),
         "inventory.environment": Fact(
             {name: environ[name] for name in _VARIABLES if environ.get(name)}, "environment"
@@ -104,6 +105,40 @@ def observe(home: Path, checks: Iterable[str]) -> Facts:
 
 def _without_frameworks(check: Check) -> Check:
     return replace(check, reads=tuple(k for k in check.reads if not k.startswith("frameworks.")))
+
+
+def _strays(
+    installed: Iterable[distributions.Distribution], root: Path, environ: Mapping[str, str]
+) -> list[str]:
+    """Return what is in the folders of PATH and leads to a file that nobody brought.
+
+    A link counts by where it ends (Debian's alternatives are links); one that ends nowhere
+    starts nothing.
+    """
+    base = root.resolve()
+    ends: dict[Path, str] = {}
+    for folder in filter(None, environ.get("PATH", "").split(":")):
+        for path in sorted((root / folder.lstrip("/")).glob("*")):
+            end = path.resolve()
+            if end.is_file() and end.is_relative_to(base):
+                ends[path] = f"/{end.relative_to(base)}"
+    brought = {path for one in installed for path, _ in one.files or ()}
+    owners = dpkg.find_owners(ends.values(), root=root)
+    return [
+        str(path)
+        for path, end in ends.items()
+        if end not in owners and str(path) not in brought and not _is_known(path)
+    ]
+
+
+def _is_known(path: Path) -> bool:
+    """Return whether no package brings a file and it is right all the same.
+
+    ``python -m venv`` makes scripts beside its Python; Debian's image in registries has a
+    ``policy-rc.d``, which keeps packages from starting services.
+    """
+    script = path.name.lower().startswith("activate")
+    return path.name == "policy-rc.d" or (script and (path.parents[1] / "pyvenv.cfg").exists())
 
 
 def _versions(installed: Iterable[distributions.Distribution]) -> list[dict[str, Any]]:

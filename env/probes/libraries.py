@@ -35,6 +35,10 @@ OPENED = {
     "12": ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",
            "libcusolver.so.11", "libcusparse.so.12", "libcudnn.so.9", "libcudnn.so.8"),
 }  # fmt: skip
+# Libraries of which one process must hold one release, under the name that ldconfig lists.
+_SINGLE = re.compile(
+    r"(libmpi|libopen-pal|libnccl|libcudart|libcudnn|libstdc\+\+|libpmix)\.so\.[\d.]+"
+)
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _ARCHITECTURES = {"x86_64": 0x0303, "aarch64": 0x0A03}
 _MAX_LIBRARIES = 600
@@ -85,6 +89,7 @@ def probe_libraries(
     LD_LIBRARY_PATH before the file that would be taken without it; ``loaded`` where something
     here needs it. ``libraries.path``: ``{entry, folder, state}`` of LD_LIBRARY_PATH.
     ``libraries.preload``: ``{entry, state}`` of LD_PRELOAD and ld.so.preload.
+    ``libraries.copies``: files by name of each library of which several are installed.
     ``libraries.cuda``: where each library of CUDA is that TensorFlow opens by name, by CUDA's
     major version. ``libraries.xla``: ``{libdevice, ptxas, folder}``: what XLA compiles for GPUs
     with, and the folder of CUDA that a variable names.
@@ -102,7 +107,7 @@ def probe_libraries(
         "libraries.preload": Fact(_preloaded(root, environ), "LD_PRELOAD"),
         "libraries.xla": _xla(root, environ, path),
     }
-    keys = ("missing", "lacking", "shadowed", "cuda")
+    keys = ("missing", "lacking", "shadowed", "cuda", "copies")
     try:
         cache = _with_defaults(read_cache(cache_file), root)
     except (OSError, ValueError) as error:
@@ -123,8 +128,25 @@ def probe_libraries(
         "libraries.missing": Fact(missing, found),
         "libraries.lacking": Fact(lacking, found),
         "libraries.cuda": Fact(opened, found),
+        "libraries.copies": Fact(_copies(cache, site), found),
         "libraries.shadowed": Fact(list(_shadowed(search, needed, usual)), "LD_LIBRARY_PATH"),
     }
+
+
+def _copies(cache: Mapping[str, tuple[str, ...]], site: Sequence[str]) -> dict[str, list[str]]:
+    """Return the files of each library that is installed more than once.
+
+    CUDA's releases live side by side under their own names; those of MPI do not.
+    """
+    found: dict[str, set[str]] = {}
+    files = [(soname, path) for soname, paths in cache.items() for path in paths]
+    files += [(file.name, str(file)) for file in _of_wheels(site)]
+    for soname, path in files:
+        match = _SINGLE.fullmatch(soname)
+        if match and "glibc-hwcaps" not in path:
+            name = match[1] if match[1] in ("libmpi", "libopen-pal") else soname
+            found.setdefault(name, set()).add(os.path.realpath(path))
+    return {name: sorted(paths) for name, paths in sorted(found.items()) if len(paths) > 1}
 
 
 def _opened(search: _Search, site: Sequence[str]) -> dict[str, dict[str, str | None]]:

@@ -48,39 +48,39 @@ def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _values(ml: Binding) -> dict[str, Callable[[Handle], object]]:
-    """Return what is asked of every GPU: a fact's name and how to ask for it."""
+def _values(ml: Binding) -> dict[str, str | Callable[[Handle], object]]:
+    """Return what is asked of every GPU: a fact's name, and a call's name or how to ask."""
     return {
         "uuid": lambda gpu: _text(ml.nvmlDeviceGetUUID(gpu)),
         "name": lambda gpu: _text(ml.nvmlDeviceGetName(gpu)),
         "pci": lambda gpu: _text(ml.nvmlDeviceGetPciInfo(gpu).busId),
-        "minor": ml.nvmlDeviceGetMinorNumber,
+        "minor": "nvmlDeviceGetMinorNumber",
         "compute_capability": lambda gpu: "{}.{}".format(
             *ml.nvmlDeviceGetCudaComputeCapability(gpu)
         ),
         "memory": lambda gpu: _memory(ml, gpu),
         "processes": lambda gpu: _processes(ml, "Compute", gpu),
         "graphics": lambda gpu: _processes(ml, "Graphics", gpu),
-        "compute_mode": ml.nvmlDeviceGetComputeMode,
-        "persistence": ml.nvmlDeviceGetPersistenceMode,
-        "mig_mode": ml.nvmlDeviceGetMigMode,
+        "compute_mode": "nvmlDeviceGetComputeMode",
+        "persistence": "nvmlDeviceGetPersistenceMode",
+        "mig_mode": "nvmlDeviceGetMigMode",
         "mig_devices": lambda gpu: list(_slices(ml, gpu)),
-        "ecc_mode": ml.nvmlDeviceGetEccMode,
+        "ecc_mode": "nvmlDeviceGetEccMode",
         # 1: uncorrected; 0: since the driver was loaded.
         "ecc_uncorrected": lambda gpu: ml.nvmlDeviceGetTotalEccErrors(gpu, 1, 0),
         "remapped_rows": lambda gpu: dict(
             zip(("corrected", "uncorrected", "pending", "failure"),
                 ml.nvmlDeviceGetRemappedRows(gpu), strict=True)
         ),
-        "retired_pending": ml.nvmlDeviceGetRetiredPagesPendingStatus,
+        "retired_pending": "nvmlDeviceGetRetiredPagesPendingStatus",
         "clock_reasons": lambda gpu: _clock_reasons(ml, gpu),
         "clock_mhz": lambda gpu: ml.nvmlDeviceGetApplicationsClock(gpu, 1),
-        "power_limit_mw": ml.nvmlDeviceGetEnforcedPowerLimit,
-        "power_default_mw": ml.nvmlDeviceGetPowerManagementDefaultLimit,
-        "pcie_generation": ml.nvmlDeviceGetCurrPcieLinkGeneration,
-        "pcie_generation_max": ml.nvmlDeviceGetMaxPcieLinkGeneration,
-        "pcie_width": ml.nvmlDeviceGetCurrPcieLinkWidth,
-        "pcie_width_max": ml.nvmlDeviceGetMaxPcieLinkWidth,
+        "power_limit_mw": "nvmlDeviceGetEnforcedPowerLimit",
+        "power_default_mw": "nvmlDeviceGetPowerManagementDefaultLimit",
+        "pcie_generation": "nvmlDeviceGetCurrPcieLinkGeneration",
+        "pcie_generation_max": "nvmlDeviceGetMaxPcieLinkGeneration",
+        "pcie_width": "nvmlDeviceGetCurrPcieLinkWidth",
+        "pcie_width_max": "nvmlDeviceGetMaxPcieLinkWidth",
         "nvlinks": lambda gpu: list(_links(ml, gpu)),
         "fabric": lambda gpu: _fabric(ml, gpu),
     }  # fmt: skip
@@ -91,6 +91,8 @@ def _memory(ml: Binding, gpu: Handle) -> dict[str, int]:
     try:
         info = ml.nvmlDeviceGetMemoryInfo(gpu, version=ml.nvmlMemory_v2)
         return {"total": info.total, "used": info.used, "reserved": info.reserved}
+    except AttributeError:  # an older release of the binding
+        pass
     except ml.NVMLError as error:
         if error.value not in _NOT_HERE:
             raise
@@ -134,6 +136,8 @@ def _slices(ml: Binding, gpu: Handle) -> Iterator[dict[str, Any]]:
 def _clock_reasons(ml: Binding, gpu: Handle) -> int:
     try:
         return ml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+    except AttributeError:
+        pass
     except ml.NVMLError as error:
         if error.value not in _NOT_HERE:
             raise
@@ -230,12 +234,15 @@ def _fill(device: dict[str, Any], ml: Binding, gpu: Handle, questions: Questions
             continue
         what = f"{device['index']} {name}"
         try:
-            value = questions.ask(what, lambda question=question: question(gpu))
+            call = getattr(ml, question) if isinstance(question, str) else question
+            value = questions.ask(what, lambda call=call: call(gpu))
         except ml.NVMLError as error:
             if error.value in _BROKEN:
                 raise
             if error.value not in _NOT_HERE:
                 problems[name] = {"code": error.value, "text": str(error)}
+            continue
+        except AttributeError:  # an older release of the binding
             continue
         if value is not None:
             device[name] = value
@@ -265,7 +272,7 @@ def observe_peers(ml: Binding, gpus: list[Handle], questions: Questions) -> dict
             return None
         try:
             return questions.ask("peers", lambda: call(one, two))
-        except ml.NVMLError:
+        except (ml.NVMLError, AttributeError):
             return None
 
     return {
@@ -375,6 +382,9 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     without = frozenset(options.without)
     questions = Questions(without, limit_s=options.limit, brief=options.brief)
+    # Whoever started us may have chosen to ignore it.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     if options.holder:
         tell(observe_holder(options.holder, questions))
         return

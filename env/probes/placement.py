@@ -18,7 +18,7 @@ from typing import Any
 from env.facts import Fact
 from env.probes.child import run_child
 from env.probes.neighbours import probe_neighbours
-from env.probes.topology import probe_topology
+from env.probes.topology import probe_gpus, probe_topology
 from env.topology import topology_to_json
 
 # What sizes the thread pools of TensorFlow, oneDNN, MKL and numpy.
@@ -89,12 +89,9 @@ def probe_places(
     root: Path = Path("/"), *, environ: Mapping[str, str] = os.environ
 ) -> dict[str, Fact]:
     """Return ``places.gpus``: PCI address and memory node (or None) of each GPU a rank sees."""
-    origin = str(root / "sys/bus/pci/devices")
-    try:
-        gpus = probe_topology(root, environ=environ).gpus
-    except (ValueError, OverflowError) as error:
-        return {"places.gpus": Fact(None, origin, problem=f"not understood: {error}")}
-    return {"places.gpus": Fact([{"pci": gpu.pci, "node": gpu.node} for gpu in gpus], origin)}
+    gpus = probe_gpus(root, environ=environ)
+    places = [{"pci": gpu.pci, "node": gpu.node} for gpu in gpus]
+    return {"places.gpus": Fact(places, str(root / "sys/bus/pci/devices"))}
 
 
 def _slots(root: Path, environ: Mapping[str, str]) -> Fact:

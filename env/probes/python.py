@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from env.facts import Fact
-from env.names import normal_name
 from env.probes.reading import is_file, is_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -70,18 +69,19 @@ def _is_outside(entry: str, user: str) -> bool:
 
 
 def _requires(entries: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    seen = set()
-    for package in importlib.metadata.distributions(path=list(entries)):
-        name = normal_name(package.metadata["Name"] or "")
-        if name in _ROOTS and name not in seen:
-            seen.add(name)
+    for name in _ROOTS:
+        # Of several copies the first counts, as when it is imported.
+        found = importlib.metadata.distributions(name=name, path=list(entries))
+        package = next(iter(found), None)
+        if package is not None:
             yield name, list(package.requires or ())[:200]
 
 
 def _wrappers(program: Path) -> Iterator[str]:
     for file in sorted(program.rglob("*.py"))[:_MAX_LISTED]:
         try:
-            tree = ast.parse(file.read_text(encoding="utf-8", errors="replace"))
+            text = file.read_text(encoding="utf-8", errors="replace")
+            tree = ast.parse(text if "DistributedOptimizer" in text else "")
         except (OSError, ValueError, SyntaxError, RecursionError):
             continue
         for node in ast.walk(tree):

@@ -117,7 +117,8 @@ def _drivers(root: Path) -> Fact:
 def _peer_memory(root: Path) -> Fact:
     modules = root / "proc/modules"
     try:
-        loaded = re.findall(r"^(\w+) ", modules.read_text(encoding="utf-8"), re.MULTILINE)
+        text = modules.read_text(encoding="utf-8", errors="replace")
+        loaded = re.findall(r"^(\w+) ", text, re.MULTILINE)
     except OSError as error:
         return Fact(None, str(modules), problem=error.strerror or repr(error))
     clients = (root / "sys/kernel/mm/memory_peers").glob("*")

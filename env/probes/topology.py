@@ -41,7 +41,7 @@ def probe_topology(
         # The mask may name CPUs that are not there; without one, all that the group allows.
         allowed=tuple(cpu for cpu in mask or cpuset if cpu in online),
         cpuset=cpuset,
-        gpus=_chosen(_gpus(root), environ.get("CUDA_VISIBLE_DEVICES")),
+        gpus=probe_gpus(root, environ=environ),
         quota=probe_cgroup(root)["host.cpu_quota"].value,
     )
 
@@ -72,6 +72,18 @@ def probe_cpuset(*, root: Path = Path("/")) -> tuple[int, ...]:
             if text:
                 return parse_cpu_list(text)
     return parse_cpu_list(_read(root / "sys/devices/system/cpu/online"))
+
+
+def probe_gpus(
+    root: Path = Path("/"), *, environ: Mapping[str, str] = os.environ
+) -> tuple[Gpu, ...]:
+    """Return the GPUs that this process may use, in the order in which it numbers them.
+
+    Args:
+        root: the folder in which /proc and /sys lie.
+        environ: the process's environment: it may name the GPUs that the job gets.
+    """
+    return _chosen(_gpus(root), environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _cores(root: Path, online: tuple[int, ...]) -> list[Core]:
@@ -116,7 +128,7 @@ def _gpus(root: Path) -> list[Gpu]:
         gpus.append(
             Gpu(
                 pci,
-                node=int(node) if node.isdigit() else None,  # -1 says that nobody knows
+                node=int(node) if node.isdecimal() else None,  # -1 says that nobody knows
                 uuid=uuid if uuid and "?" not in uuid else None,
                 model=_field(driver / pci / "information", "Model:") or None,
             )

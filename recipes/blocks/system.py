@@ -17,7 +17,7 @@ from recipes.layout import PACKAGES
 
 # Debian's openmpi-bin brings compiler wrappers (mpicc and kin). Without a compiler
 # behind them they only look like one.
-_WRAPPERS = (
+WRAPPERS = (
     "/usr/bin/mpi[cCf]*", "/usr/bin/mpiCC*", "/usr/bin/ortecc", "/usr/bin/oshcc*",
     "/usr/bin/osh[cCf]*", "/usr/bin/shmem[cCf]*", "/usr/bin/opal_wrapper*",
 )  # fmt: skip
@@ -52,7 +52,7 @@ class SystemPackages(bb_base):
     def runtime(self, _from: str = "0") -> str:
         """Return the second stage's packages: nothing is copied, they are installed anew."""
         heading = comment("Distribution packages to run with", reformat=False)
-        step = _install(_wanted(self._lock, "run"), afterwards=[f"rm -f {' '.join(_WRAPPERS)}"])
+        step = _install(_wanted(self._lock, "run"), afterwards=[f"rm -f {' '.join(WRAPPERS)}"])
         return f"{heading}\n{step}"
 
 

@@ -11,6 +11,7 @@ import pytest
 import benchmarks
 from benchmarks import binding
 from env.binding import HostShare, plan_job, plan_local
+from env.errors import UserError
 from env.topology import Core, HostTopology
 
 FOLDER = Path(benchmarks.__file__).parent
@@ -65,7 +66,7 @@ def test_a_result_is_the_median_with_its_range_and_the_masks():
 
 
 def test_a_run_that_fails_is_told_with_its_last_words():
-    with pytest.raises(RuntimeError, match=r"exit code 3 of .*\n.*out of luck"):
+    with pytest.raises(UserError, match=r"exit code 3 of .*\nout of luck"):
         binding._run([sys.executable, "-c", "import sys; print('out of luck', file=sys.stderr); "
                       "sys.exit(3)"])  # fmt: skip
 

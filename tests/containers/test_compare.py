@@ -265,7 +265,19 @@ def test_every_kind_of_difference_is_told(pair):
     text = render_text(done)
     assert "/usr/li nk: target (to here | elsewhere)" in text
     assert "deb:libc6:amd64: 2.36 | 2.37" in text
+    assert "pkg:deb/debian/libc6: version" in text
     assert text.endswith("they differ\n")
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [(None, ["metadata: only in A", "same: only in A"]), (b"{", ["metadata: ", "unreadable"])],
+)
+def test_a_bill_that_is_missing_or_broken_is_told(pair, other, words):
+    path = pair[1] / "opt/chexnet/sbom.cdx.json"
+    path.unlink() if other is None else path.write_bytes(other)
+    text = render_text(compare_images(*map(str, pair)))
+    assert all(word in text for word in words), text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -69,15 +69,14 @@ def healthy():
         "labels": labels | dict.fromkeys(ORIGIN_LABELS, "told"),
         "system": in_image(), "system_files": {"checked": 9, "wrong": []},
         "python": python(), "python_files": {"checked": 8, "wrong": []}, "unowned": [],
+        "programs": [],
         "project": {
             "env/x.py": {"sha256": A, "git": "1" * 40},
             "chexnet/REVISION": {"sha256": B, "git": "2" * 40},
         },
         "environment": {"PATH": "/usr/bin"}, "preloaded": None, "loaded": [libmpi()],
     }  # fmt: skip
-    told = {"versions.pmix": Fact(LOCK.components["pmix"], "libpmix.so.2")}
-    observed = {f"inventory.{key}": Fact(value, f"of {key}") for key, value in values.items()}
-    return Facts(observed | told)
+    return Facts({f"inventory.{key}": Fact(value, f"of {key}") for key, value in values.items()})
 
 
 REVISION = {"env/x.py": "1" * 40}
@@ -107,7 +106,7 @@ def test_an_image_as_its_lock_wants_it_has_no_difference():
 
 @pytest.mark.parametrize(
     "name", ["lock", "labels", "system", "system-files", "python", "python-files", "loaded",
-             "sbom", "project"],
+             "programs", "sbom", "project"],
 )  # fmt: skip
 def test_what_could_not_be_read_is_unknown(name):
     key = "inventory." + name.replace("-", "_")
@@ -194,6 +193,12 @@ def test_files_of_nobody_and_packages_without_a_list_are_told():
     assert told == {"/v/evil.pth": "a file of nobody", "/venv": "no RECORD"}
 
 
+def test_a_program_of_nobody_on_the_path_is_told():
+    parts = judge(laid(programs=["/usr/local/bin/mpirun"]))
+    assert differing(parts) == {"programs"}
+    assert parts["programs"].differences[0].where == "/usr/local/bin/mpirun"
+
+
 @pytest.mark.parametrize(
     ("variables", "preload", "words"),
     [
@@ -237,8 +242,6 @@ TELLS = {"versions.cuda": Fact("12.9", "libcudart"), "versions.nccl": Fact("2.30
         ("versions.cuda", Fact("12.90", "libcudart"), "cuda 12.90"),
         ("versions.nccl", Fact("2.30", "libnccl"), None),
         ("versions.nccl", Fact(None, "the library path"), "no nccl to load"),
-        ("versions.pmix", Fact("5.0.1", "libpmix"), "pmix 5.0.1"),
-        ("versions.pmix", Fact(None, "a PMIx of its own"), None),
     ],
 )
 def test_libraries_speak_for_themselves(name, fact, found):
@@ -311,7 +314,7 @@ def test_the_projects_files_are_those_of_the_revision(project, where, found):
 def test_without_the_revision_the_bill_says_which_files_there_were():
     parts = judge(healthy(), files=None)
     assert parts["project"].status is Status.INFO
-    assert "revision is not here" in parts["project"].note
+    assert "no commit here" in parts["project"].note
     facts = laid(project={"env/x.py": {"sha256": B, "git": "1" * 40}})
     where = [one.where for one in judge(facts, files=None)["project"].differences]
     assert where == [f"{PROJECT}/chexnet/REVISION", f"{PROJECT}/env/x.py"]

@@ -4,11 +4,14 @@ Nothing is built for the plants: what Singularity binds over a file of the image
 process in it finds there.
 """
 
+import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import jsonschema
@@ -182,7 +185,9 @@ DOCKER = """#!/bin/sh
 case $1 in
     info) ;;
     image) echo "$*" >> "$STUB/asked"; cat "$STUB/labels" ;;
-    run) echo "$*" >> "$STUB/asked"; echo noise; cat "$STUB/told" ;;
+    run)
+        echo "$*" >> "$STUB/asked"
+        case $* in *" cat "*) cat "$STUB/lock" ;; *) echo noise; cat "$STUB/told" ;; esac ;;
 esac
 """
 
@@ -190,6 +195,7 @@ esac
 def test_an_image_of_a_store_is_asked_through_its_engine(tmp_path, monkeypatch):
     lock = load_lock(lock_path("cpu"))
     facts = render_facts({"inventory.lock": Fact(render_lock(lock), "inside")})
+    (tmp_path / "lock").write_text(render_lock(lock))
     (tmp_path / "told").write_text(MARK + json.dumps(json.loads(facts)) + "\n")
     (tmp_path / "labels").write_text(json.dumps({"chexnet.stack": "cpu"}) + "\n")
     (tmp_path / "docker").write_text(DOCKER)
@@ -204,19 +210,93 @@ def test_an_image_of_a_store_is_asked_through_its_engine(tmp_path, monkeypatch):
     assert f"chexnet.lock.sha256={lock.sha256}" in told
     assert "chexnet.stack=cpu" not in told
     # What nobody told is no pass.
+    assert re.search(
+        r"differences, and \d+ parts that could not be told$", render_text(done).strip()
+    )
     assert parts["system"].status is parts["loaded"].status is Status.UNKNOWN
-    entered, labels = (tmp_path / "asked").read_text().splitlines()
+    lock_first, entered, labels = (tmp_path / "asked").read_text().splitlines()
+    assert lock_first.endswith(f"chexnet:cpu cat {LOCK}")
     assert f"--volume {PROJECT_HERE}:/mnt" in entered
     assert f"chexnet:cpu {VENV}/bin/python -P /mnt/env/probes/inventory.py" in entered
     assert labels == "image inspect --format {{json .Config.Labels}} chexnet:cpu"
 
 
-def test_an_image_that_tells_nothing_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "docker").write_text("#!/bin/sh\n")
+@pytest.mark.parametrize(
+    ("lock", "words"),
+    [
+        ('{"stack": "cpu"}', "told nothing"),
+        ('{"stack": "cuda99"}', "'cuda99'"),
+        ("{}", "KeyError"), ("[]", "TypeError"), ("no lock", "JSONDecodeError"),
+    ],
+)  # fmt: skip
+def test_an_image_that_tells_nothing_of_use_is_refused(tmp_path, monkeypatch, lock, words):
+    (tmp_path / "lock").write_text(lock)
+    (tmp_path / "told").touch()
+    (tmp_path / "docker").write_text(DOCKER)
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(UserError, match="told nothing"):
+    monkeypatch.setenv("STUB", str(tmp_path))
+    with pytest.raises(UserError, match=words) as caught:
         verify_image("chexnet:cpu")
+    assert caught.value.exit_code == 2
+
+
+def oci_archive(root, path, *, labels):
+    """Write an OCI archive of one layer."""
+    files = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}'}
+
+    def blob(content, kind):
+        digest = hashlib.sha256(content).hexdigest()
+        files[f"blobs/sha256/{digest}"] = content
+        media = f"application/vnd.oci.image.{kind}"
+        return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(content)}
+
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        tar.add(root, arcname=".")
+    only = blob(layer.getvalue(), "layer.v1.tar")
+    config = {"architecture": "amd64", "os": "linux", "config": {"Labels": labels},
+              "rootfs": {"type": "layers", "diff_ids": [only["digest"]]}}  # fmt: skip
+    told = blob(json.dumps(config).encode(), "config.v1+json")
+    manifest = {"schemaVersion": 2, "config": told, "layers": [only]}
+    listed = [blob(json.dumps(manifest).encode(), "manifest.v1+json")]
+    files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": listed}).encode()
+    with tarfile.open(path, "w") as tar:
+        for name in ("blobs", "blobs/sha256"):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(folder)
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_an_archive_is_unpacked_asked_and_taken_away_again(tmp_path, monkeypatch):
+    root = small(tmp_path, program="/bin/cat")
+    shutil.copy("/bin/sh", root / "bin/sh")
+    for name in ("/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"):
+        (root / name[1:]).parent.mkdir(parents=True)
+        shutil.copy(name, root / name[1:])
+    lock = load_lock(lock_path("cpu"))
+    facts = render_facts({"inventory.lock": Fact(render_lock(lock), "inside")})
+    python = root / VENV[1:] / "bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n/bin/cat /etc/told\n")
+    python.chmod(0o755)
+    (root / LOCK[1:]).write_text(render_lock(lock))
+    (root / "etc/told").write_text(MARK + json.dumps(json.loads(facts)) + "\n")
+    image = oci_archive(root, tmp_path / "image.tar", labels={"chexnet.stack": "cpu"})
+    monkeypatch.setenv("CHEXNET_HOME", str(tmp_path / "home"))
+    done = verify_image(str(image))
+    parts = by_part(done)
+    assert done.kind == "archive"
+    assert parts["lock"].status is Status.PASS
+    assert all("configuration" in one.where for one in parts["labels"].differences)
+    assert not any("chexnet.stack" in one.expected for one in parts["labels"].differences)
+    assert parts["signature"].note == "only a .sif file carries a signature"
+    assert [path for path in (tmp_path / "home").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.slow

@@ -68,6 +68,8 @@ def test_how_many_are_detected(capsys):
              for name in FAILURES]  # fmt: skip
     print("\n".join(lines))
     assert len(detected) >= 108
+    record = json.loads((PROJECT / "benchmarks/results/coverage.json").read_text())
+    assert {"name": "detected", "value": len(detected), "unit": "failures"} in record["results"]
 
 
 def test_the_page_says_the_same():

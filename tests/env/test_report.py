@@ -121,7 +121,7 @@ def test_a_check_that_is_not_required_may_be_unable_to_tell():
 def test_what_was_left_out_shares_a_line_with_its_reasons():
     left = [result(name, Status.SKIP, found="left out with --skip") for name in ("a.b", "c.d")]
     lines = [line for line in plain(*left).splitlines() if line.startswith("SKIP")]
-    assert lines == ["SKIP    a.b (left out with --skip), c.d (left out with --skip)"]
+    assert lines == ["SKIP    a.b, c.d (left out with --skip)"]
 
 
 def test_failing_hosts_are_those_named_or_the_only_one():

@@ -80,7 +80,7 @@ REPORTED = [
     (
         {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "470.57.02",
          "compute_capability": "8.0"},
-        {"tensorflow-2.12-gpu-ptx", "tensorflow-2.9-gpu-start"},
+        {"tensorflow-2.12-gpu-ptx", "tensorflow-2.8-gpu-start"},
     ),
     (
         {"tensorflow": "2.14.1", "cuda": "11.8.89", "driver": "450.80.02",
@@ -165,6 +165,15 @@ def test_exit_codes_put_a_broken_rule_before_one_that_cannot_tell():
     assert exit_code(judge_rules({"cuda": "12.5", "driver": "535.104.05"})) == 0
 
 
+def test_a_rule_that_only_warns_stops_nothing():
+    slow = {"tensorflow": "2.21.0", "cuda": "12.9", "compute_capability": "9.0"}
+    warned = [v for v in judge_rules(slow) if v.outcome == BROKEN]
+    assert [v.rule.id for v in warned] == ["tensorflow-2.16-gpu-start"]
+    assert exit_code(warned) == 0
+    wanted = {"tensorflow": "2.21", "compute_capability": "9.0"}
+    assert solve(wanted).newest["compute_capability"] == "9.0"
+
+
 some_versions = st.one_of(
     st.none(), st.builds("{}.{}.{}".format, *itertools.repeat(st.integers(0, 99), 3))
 )
@@ -246,6 +255,7 @@ BAD = [
     ('["VER-01"]', "[]", "'sources'"),
     ('["VER-01"]', '["a friend"]', "'sources'"),
     ('reason = "It is so."', 'because = "It is so."', "'because'"),
+    ('fix = "install keras 3"', 'fix = "install keras 3"\nseverity = "INFO"', "'severity'"),
     ('requires = { keras = ">=3" }', "requires = { }", "'requires'"),
     ('keras = ">=3"', 'kears = ">=3"', "'requires.kears'"),
     ('keras = ">=3"', 'keras = "3 or later"', "'requires.keras'"),

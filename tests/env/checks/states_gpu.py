@@ -129,6 +129,9 @@ SLICED = gpu(
 )
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "1", "SLURM_GPUS_ON_NODE": "1"}
 NO_NVLINK = nvml(gpu(0, nvlinks=None), gpu(1, nvlinks=None))
+NEAR = BindingPlan(
+    tuple(RankBinding(n, n, "node1", (n,), n, 1, gpu_pci=f"0000:0{n}:00.0") for n in range(2)), 1
+)
 PLAN = BindingPlan(tuple(RankBinding(n, n, "node1", (n,), 1 - n, 1) for n in range(2)), 1)
 
 STATES = {
@@ -249,6 +252,13 @@ STATES = {
          (SKIP, "no GPU", evidence(stack_device="cpu"))],
         evidence(lost=["gpu.nvml"]),
     ),
+    "gpu.planned": (
+        [
+            (WARN, "rank 0 takes 0000:01:00.0, the plan gave it 0000:00:00.0", evidence(mask(None, cuda=["11", "00"]), plan=NEAR)),
+            (SKIP, "no plan", evidence()),
+        ],
+        evidence(plan=NEAR, lost=["gpu.nvml"]),
+    ),
     "gpu.isolation": (
         [(WARN, "ranks 0, 1 open 1 of 2 GPUs: NCCL leaves NVLink unused", evidence(ranks=(nvml(gpu(0)), nvml(gpu(1))))),
          (INFO, "copies through the host's memory", evidence(ranks=(nvml(gpu(0, nvlinks=None)), nvml(gpu(1, nvlinks=None))))),
@@ -272,7 +282,7 @@ STATES = {
     ),
     "driver.floor": (
         [(FAIL, "470.57.02: CUDA would end with error 35", evidence(nvml(gpu(0), driver="470.57.02"), {"driver.kernel": None})),
-         (SKIP, "no stack", evidence(lock=None))],
+         (SKIP, "no lock names", evidence(lock=None))],
         evidence({"gpu.nvml": {"state": "absent"}, "driver.kernel": None}),
     ),
     "driver.library": (
@@ -345,6 +355,7 @@ PASSES = {
         evidence(ranks=(mask("0"), mask("0") | {"host.name": "node2"})),
     ],
     "gpu.contexts": [evidence(ranks=(holding("GPU-00"), holding("GPU-11")))],
+    "gpu.planned": [evidence(plan=NEAR), evidence(plan=NEAR, ranks=(mask("0"), mask("1")))],
     "gpu.isolation": [evidence(), evidence(ranks=(mask("0"), mask("1"))), evidence(ranks=(nvml(gpu(0)), nvml(gpu(1)) | {"host.name": "node2"}))],
     "driver.library": [evidence(), evidence(NV)],
     "driver.files": [evidence(), evidence(on("gpu.files", nvidia1=False)), evidence({"gpu.files": {}, "driver.kernel": None})],

@@ -68,6 +68,9 @@ def settings(origin="environment", **values):
 HOST = BASE["STATIC"] | {
     "host.limits": {"open files": {"soft": 20000, "hard": 20000}, "locked memory": UNLIMITED,
                     "address space": UNLIMITED, "stack size": {"soft": 8 * MIB, "hard": None}},
+    "host.system_limits": {"kernel/pid_max": [4194304], "kernel/threads-max": [190000], "vm/max_map_count": [65530],
+                           "vm/overcommit_memory": [0], "fs/file-nr": [9000, 0, 9000000], "fs/nr_open": [1048576],
+                           "net/ipv4/ip_local_port_range": [32768, 60999]},
     "host.spaces": {"ipc": "ipc:[1]", "shm": 23},
     "settings.assigned": [{"name": "OMPI_MCA_btl", "value": "^openib", "origin": "/etc/openmpi/openmpi-mca-params.conf"}],
     "settings.unread": [],
@@ -95,6 +98,8 @@ HOST = BASE["STATIC"] | {
     "libraries.cuda": {"12": {"libcudart.so.12": "/v/libcudart.so.12", "libcudnn.so.9": "/v/libcudnn.so.9", "libcudnn.so.8": None}},
     "frameworks.tensorflow": BASE["STATIC"]["frameworks.tensorflow"] | {"build": {"cuda_version": "12.5.1", "cudnn_version": "9"}},
     "libraries.preload": [],
+    "libraries.copies": {},
+    "mpi.launchers": ["/usr/bin/mpirun"],
     "libraries.xla": {"libdevice": "/cuda/nvvm/libdevice/libdevice.10.bc", "ptxas": "/cuda/bin/ptxas", "folder": None},
     **places(),
     "storage.folder": {"folder": "/work", "told": "/work", "told_there": True, "submitted": None, "submitted_there": True},
@@ -152,6 +157,10 @@ def limit(**values):
     }
 
 
+def system(name, *numbers):
+    return {"host.system_limits": HOST["host.system_limits"] | {name: list(numbers)}}
+
+
 IN_DOCKER, IN_APPTAINER = {"host.container": "docker"}, {"host.container": "apptainer"}
 ROCE_ONLY = {"rdma.ports": [ROCE]}
 STEP = settings(SLURM_STEP_ID="0", SLURM_JOB_ID="77", SLURM_MPI_TYPE="none")
@@ -198,6 +207,8 @@ STATES = {
     "settings.values": (
         [(WARN, "HOROVOD_FUSION_THRESHOLD=64MB", evidence(settings(HOROVOD_FUSION_THRESHOLD="64MB"))),
          (WARN, "NCCL_DEBUG=yes", evidence(settings(NCCL_DEBUG="yes"))),
+         (WARN, "NCCL_P2P_LEVEL=NVLINK", evidence(settings(NCCL_P2P_LEVEL="NVLINK"))),
+         (WARN, "TF_FORCE_GPU_ALLOW_GROWTH=1", evidence(settings(TF_FORCE_GPU_ALLOW_GROWTH="1"))),
          (WARN, "OMP_NUM_THREADS=all", evidence(settings(OMP_NUM_THREADS="all")))],
         evidence(lost=["settings.assigned"]),
     ),
@@ -232,6 +243,14 @@ STATES = {
     "network.rails": (
         [(WARN, "node2: 0, elsewhere 1", evidence(ranks=({}, {"host.name": "node2", "rdma.ports": [PORT | {"state": "DOWN"}]})))],
         evidence(lost=["rdma.ports"]),
+    ),
+    "libraries.copies": (
+        [(WARN, "/a/libnccl.so.2 and /b/libnccl.so.2", evidence({"libraries.copies": {"libnccl.so.2": ["/a/libnccl.so.2", "/b/libnccl.so.2"]}}))],
+        evidence(lost=["libraries.copies"]),
+    ),
+    "mpi.others": (
+        [(INFO, "/a/mpirun, and behind it /b/mpirun", evidence({"mpi.launchers": ["/a/mpirun", "/b/mpirun"]}))],
+        evidence(lost=["mpi.launchers"]),
     ),
     "libraries.symbols": (
         [(FAIL, "/old/libstdc++.so.6 lacks GLIBCXX_3.4.32", evidence({"libraries.lacking": [{"library": "/v/mpi_lib.so", "version": "GLIBCXX_3.4.32", "of": "libstdc++.so.6", "path": "/old/libstdc++.so.6"}]})),
@@ -317,8 +336,7 @@ STATES = {
         evidence(lost=["storage.places"]),
     ),
     "storage.home": (
-        [(INFO, "HOME is not set", evidence(only(place()))),
-         (WARN, "/home/u: No such file", evidence(only(place("the home", "/home/u", "HOME", problem="No such file or directory")))),
+        [(WARN, "/home/u: No such file", evidence(only(place("the home", "/home/u", "HOME", problem="No such file or directory")))),
          (INFO, "/home/u: no permission", evidence(only(place("the home", "/home/u", "HOME", writable="no permission"))))],
         evidence(lost=["storage.places"]),
     ),
@@ -331,6 +349,7 @@ STATES = {
     ),
     "storage.folder": (
         [(FAIL, "/gone is not in this container", evidence(IN_APPTAINER | {"storage.folder": HOST["storage.folder"] | {"told": "/gone", "told_there": False}})),
+         (WARN, "there is no /gone", evidence({"storage.folder": HOST["storage.folder"] | {"told": "/gone", "told_there": False}})),
          (FAIL, "no longer exists", evidence({"storage.folder": HOST["storage.folder"] | {"folder": None}})),
          (WARN, "/job is not in this container", evidence(IN_APPTAINER | {"storage.folder": HOST["storage.folder"] | {"submitted": "/job", "submitted_there": False}}))],
         evidence(lost=["storage.folder"]),
@@ -342,6 +361,16 @@ STATES = {
          (FAIL, "cpu time 1 h", evidence(limit(cpu_time=3600))),
          (WARN, "stack size", evidence(limit(stack_size=2 * MIB)))],
         evidence(lost=["host.limits"]),
+    ),
+    # 2 ranks on a host: 2 x (32 + 4) = 72 threads at least, 576 at ease.
+    "limits.system": (
+        [(FAIL, "kernel/pid_max: 71", evidence(system("kernel/pid_max", 71))),
+         (WARN, "kernel/threads-max: 575", evidence(system("kernel/threads-max", 575))),
+         (FAIL, "vm/max_map_count: 8191", evidence(system("vm/max_map_count", 8191))),
+         (FAIL, "fs/file-nr: 2047", evidence(system("fs/file-nr", 7953, 0, 10000))),
+         (WARN, "ip_local_port_range: 1000", evidence(system("net/ipv4/ip_local_port_range", 60001, 61000))),
+         (WARN, "vm/overcommit_memory is 2", evidence(system("vm/overcommit_memory", 2)))],
+        evidence(lost=["host.system_limits"]),
     ),
     "container.threads": (
         [(FAIL, "refused: EPERM, with a seccomp filter", evidence({"container.trials": {"thread": "EPERM"}, "container.seccomp": 2})),
@@ -416,6 +445,7 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    "limits.system": [evidence(), evidence(system("kernel/pid_max", 576)), evidence({"host.system_limits": {"vm/overcommit_memory": [1]}})],
     # What is excluded need not be there; vader and sm are one.
     "settings.components": [evidence(settings(OMPI_MCA_btl="^smcuda", OMPI_MCA_pml="ob1")), evidence(settings(OMPI_MCA_btl="self,sm,tcp", OMPI_MCA_coll="x"))],
     "libraries.cuda": [gpu()],
@@ -445,12 +475,12 @@ PASSES = {
         evidence(settings(SLURM_JOB_ID="5", SLURM_STEP_ID="4294967291")), evidence(settings(SLURM_JOB_ID="5")),
     ],
     "storage.temporary": [evidence(), evidence(only(place(free=128 * MIB, path="/" + "x" * 66)))],
-    "storage.home": [evidence()],
+    "storage.home": [evidence(), evidence(only(place()))],
     "storage.unpacking": [
         evidence(), evidence(places(place("the image's unpacking", free=0)) | {"container.programs": {"apptainer": None}}),
         evidence(places(place("the image cache", "/c", "APPTAINER_CACHEDIR", problem="No such file or directory"))),
     ],
-    "storage.folder": [evidence(), evidence({"storage.folder": HOST["storage.folder"] | {"told": "/gone", "told_there": False}})],
+    "storage.folder": [evidence(), evidence({"storage.folder": HOST["storage.folder"] | {"told": "/elsewhere"}})],
     "container.peer-memory": [evidence(), evidence({"container.trials": {"peer_memory": "EPERM"}} | settings(OMPI_MCA_btl_vader_single_copy_mechanism="none"))],
     "container.namespaces": [evidence(), evidence({"container.user_namespaces": 0, "host.uid": 0}), evidence({"container.user_namespaces": 0, "container.starter": True}), evidence({"container.user_namespaces": 0} | IN_APPTAINER)],
     "container.root": [evidence(), evidence({"container.root_type": "fuse.squashfuse"})],

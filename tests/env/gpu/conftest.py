@@ -134,7 +134,9 @@ def load_scenario(path):
 
 
 def make_plan(ranks):
-    return BindingPlan(tuple(RankBinding(n, n, "node1", (n,), n, 1) for n in range(ranks)), 1)
+    pci = [f"0000:{0x18 + 8 * n:02x}:00.0" for n in range(ranks)]
+    bindings = (RankBinding(n, n, "node1", (n,), n, 1, gpu_pci=pci[n]) for n in range(ranks))
+    return BindingPlan(tuple(bindings), 1)
 
 
 @pytest.fixture

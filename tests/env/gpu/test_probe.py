@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pynvml
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -354,3 +355,37 @@ def test_whatever_a_driver_makes_the_child_say(driver, tmp_path, lines, code):
     assert nvml.problem or isinstance(nvml.value, dict)
     assert cuda.problem or isinstance(cuda.value, dict)
     json.dumps([nvml.value, cuda.value])
+
+
+def test_an_older_binding_knows_fewer_calls(driver, tmp_path):
+    (tmp_path / "pynvml.py").write_text(
+        "import importlib.util as u, sys\n"
+        f"spec = u.spec_from_file_location('real', {pynvml.__file__!r})\n"
+        "real = sys.modules['real'] = u.module_from_spec(spec)\n"
+        "spec.loader.exec_module(real)\n"
+        "globals().update({k: v for k, v in vars(real).items() if k not in {\n"
+        "    'nvmlDeviceGetMinorNumber', 'nvmlMemory_v2', 'c_nvmlGpuFabricInfoV_t',\n"
+        "    'nvmlDeviceGetP2PStatus', 'nvmlDeviceGetCurrentClocksEventReasons'}})\n"
+    )
+    devices = [{**device, "minor": 4, "clock_reasons": 1} for device in TWO["devices"]]
+    environ = driver({**TWO, "devices": devices}, PYTHONPATH=str(tmp_path))
+    seen = probe(environ).value("gpu.nvml")
+    assert seen["state"] == "ok"
+    assert "incomplete" not in seen
+    assert [device["compute_capability"] for device in seen["devices"]] == ["9.0", "9.0"]
+    assert not {"minor", "error", "problems"} & set(seen["devices"][0])
+    assert seen["devices"][0]["memory"] == {"total": 80 << 30, "used": 0}
+    assert seen["devices"][0]["clock_reasons"] == 1
+
+
+def test_a_hanging_call_is_ended_where_alarms_are_ignored(driver):
+    scenario = with_errors(0, nvmlDeviceGetName="hang")
+    code = (
+        "import signal; from env.probes.gpu import probe_gpu; "
+        "signal.signal(signal.SIGALRM, signal.SIG_IGN); "
+        "print(probe_gpu(call_limit_s=0.3)['gpu.nvml'].value['devices'][0]['problems'])"
+    )
+    environ = driver(scenario, PYTHONPATH=str(Path(__file__).parents[3]))
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True,
+                          check=True, timeout=60)  # fmt: skip
+    assert "SIGALRM" in done.stdout

@@ -193,6 +193,19 @@ def test_a_limit_on_processes(host, verdict, left, status):
     assert verdict("limits.processes", host(limits)).status is status
 
 
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [({"proc/sys/kernel/pid_max": "32768\n"}, Status.PASS),
+     ({"proc/sys/kernel/threads-max": "20\n"}, Status.FAIL),
+     ({"proc/sys/vm/overcommit_memory": "2\n"}, Status.WARN),
+     ({"proc/sys/fs/file-nr": "9000\t0\t9100\n"}, Status.FAIL),
+     ({"proc/sys/net/ipv4/ip_local_port_range": "61000\t61100\n"}, Status.WARN),
+     ({"proc/sys/vm/max_map_count": "much\n"}, Status.UNKNOWN), ({}, Status.UNKNOWN)],
+)  # fmt: skip
+def test_limits_of_the_whole_system(host, verdict, changes, status):
+    assert verdict("limits.system", host(changes)).status is status
+
+
 def test_ulimit_for_real(run_env):
     shell = ("bash", "-c", 'ulimit -n 255; exec "$@"', "bash")
     done = run_env("--only", "limits.files", "--json", "-", prefix=shell)

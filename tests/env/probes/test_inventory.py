@@ -76,7 +76,36 @@ def test_the_projects_files_are_hashed_as_git_does(home, root):
 def test_what_is_not_there_is_unread_and_the_rest_is_told(tmp_path, root):
     facts = probe_inventory(tmp_path / "nothing", root=tmp_path / "none")
     unread = {key.removeprefix("inventory.") for key, fact in facts.items() if fact.problem}
-    assert unread == {"lock", "sbom", "labels", "system", "system_files", "project"}
+    assert unread == {
+        "lock", "sbom", "labels", "system", "system_files", "programs", "project",
+    }  # fmt: skip
+
+
+def test_programs_on_the_path_that_nobody_brought_are_found(home, root):
+    folders = {"local": root / "usr/local/bin", "bin": root / "usr/bin"}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    (root / "var/lib/dpkg/info/foo.list").write_text("/bin/tool.real\n/bin/tool.other\n")
+    (folders["bin"] / "tool.real").touch()
+    (folders["bin"] / "tool").symlink_to("tool.real")  # as Debian's alternatives do
+    (folders["bin"] / "dangling").symlink_to("nothing")
+    (folders["local"] / "tool").touch()
+    (folders["local"] / "evil").symlink_to("../../../srv/evil")
+    (root / "srv").mkdir()
+    (root / "srv/evil").touch()
+    environ = {"PATH": "/usr/local/bin:/usr/bin:/nowhere:"}
+    told = probe_inventory(home, root=root, environ=environ)["inventory.programs"].value
+    assert told == [str(folders["local"] / "evil"), str(folders["local"] / "tool")]
+
+
+def test_what_no_package_brings_and_is_right_all_the_same(home, root):
+    folder = root / "venv/bin"
+    folder.mkdir(parents=True)
+    (root / "venv/pyvenv.cfg").touch()
+    for name in ("activate", "Activate.ps1", "activate.fish", "policy-rc.d", "thing"):
+        (folder / name).touch()
+    told = probe_inventory(home, root=root, environ={"PATH": "/venv/bin"})["inventory.programs"]
+    assert [Path(path).name for path in told.value] == ["thing"]
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "\udcff"])

@@ -235,6 +235,24 @@ def test_libraries_that_tensorflow_opens_by_name(tmp_path, verdict):
     assert look().status is Status.PASS
 
 
+def test_libraries_that_are_installed_twice(tmp_path, monkeypatch, verdict):
+    cache = {"libmpi.so.40": ("/a/libmpi.so.40",), "libmpi.so.20": ("/b/libmpi.so.20",),
+             "libcudart.so.11.0": ("/a/libcudart.so.11.0",), "libz.so.1": ("/a/z", "/b/z"),
+             "libcudart.so.12": ("/a/libcudart.so.12", "/b/libcudart.so.12"),
+             "libstdc++.so.6": ("/a/libstdc++.so.6", "/glibc-hwcaps/libstdc++.so.6")}  # fmt: skip
+    monkeypatch.setattr("env.probes.libraries.read_cache", lambda path: cache)
+    facts = Facts(probe_libraries(tmp_path, environ={}, path=[]))
+    assert facts.value("libraries.copies") == {
+        "libmpi": ["/a/libmpi.so.40", "/b/libmpi.so.20"],
+        "libcudart.so.12": ["/a/libcudart.so.12", "/b/libcudart.so.12"],
+    }
+    assert verdict("libraries.copies", facts).status is Status.WARN
+
+
+def test_no_library_is_installed_twice_here(verdict):
+    assert verdict("libraries.copies", probe_libraries(environ={})).status is Status.PASS
+
+
 def test_what_xla_needs(tmp_path, verdict):
     def look(**environ):
         facts = Facts(probe_libraries(tmp_path, environ=environ, path=[]))

@@ -101,6 +101,23 @@ def test_a_component_that_was_not_built(tools, verdict):
     assert verdict("settings.components", tools(OMPI_MCA_btl="tcp")).status is Status.PASS
 
 
+def test_another_launcher_behind_the_first(tools, verdict, tmp_path):
+    tools()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mpirun").write_text("#!/bin/sh\n")
+    (other / "mpirun").chmod(0o755)
+    (tmp_path / "alias").symlink_to(tmp_path / "bin")
+    path = f"{tmp_path}/bin:{tmp_path}/alias"
+    facts = probe_mpi(environ={"PATH": path})
+    assert verdict("mpi.others", facts).status is Status.PASS
+    facts = probe_mpi(environ={"PATH": f"{path}:{other}"})
+    result = verdict("mpi.others", facts)
+    assert (result.status, result.found) == (
+        Status.INFO, f"{tmp_path}/bin/mpirun, and behind it {other}/mpirun",
+    )  # fmt: skip
+
+
 def test_mpi_and_ucx_without_threads(tools, verdict):
     without = INFO.replace("MULTIPLE: yes", "MULTIPLE: no")
     assert verdict("mpi.threads", tools(info=without)).status is Status.WARN

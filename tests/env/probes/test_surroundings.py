@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -106,6 +107,23 @@ def test_a_read_only_and_a_full_temporary_folder_for_real(run_env, tmp_path):
         assert found in result["found"], result
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_docker_s_small_shared_memory_for_real(run_env):
+    mount = 'mount -t tmpfs -o size=64m none /dev/shm && exec "$@"'
+    done = run_env("--only", "memory.shm", "--ranks", "2", "--json", "-",
+                   prefix=("unshare", "-m", "sh", "-c", mount, "sh"))  # fmt: skip
+    assert (done.returncode, results(done)["memory.shm"]["status"]) == (1, "FAIL"), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.skipif(not shutil.which("apptainer"), reason="judged where Apptainer is on PATH")
+def test_no_room_to_unpack_for_real(run_env, tmp_path):
+    mount = f'mount -t tmpfs -o size=100m none {tmp_path} && exec "$@"'
+    done = run_env("--only", "storage.unpacking", "--json", "-", APPTAINER_TMPDIR=str(tmp_path),
+                   prefix=("unshare", "-m", "sh", "-c", mount, "sh"))  # fmt: skip
+    assert (done.returncode, results(done)["storage.unpacking"]["status"]) == (1, "FAIL")
+
+
 def test_a_path_too_long_for_sockets(verdict, tmp_path):
     folder = tmp_path / ("d" * 68)
     folder.mkdir()
@@ -121,7 +139,7 @@ def test_the_look_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.parametrize("home", ["", "/no/such/home"])
 def test_homes(verdict, home):
-    status = Status.WARN if home else Status.INFO
+    status = Status.WARN if home else Status.PASS
     facts = Facts(probe_storage(environ={"HOME": home} if home else {}))
     assert verdict("storage.home", facts).status is status
 
@@ -131,13 +149,15 @@ def test_room_to_unpack_images(verdict, tmp_path):
     facts = storage(free=100 * MIB, APPTAINER_TMPDIR=str(tmp_path)) | with_apptainer | OUTSIDE
     result = verdict("storage.unpacking", facts)
     assert (result.status, result.where) == (Status.FAIL, "APPTAINER_TMPDIR")
-    assert verdict("storage.unpacking", facts | IN_DOCKER).status is Status.PASS
+    assert verdict("storage.unpacking", facts | IN_APPTAINER).status is Status.PASS
 
 
 def test_a_folder_that_the_container_lacks(verdict):
     facts = storage(PWD="/no/such/folder", SLURM_SUBMIT_DIR="/neither")
     result = verdict("storage.folder", facts | IN_APPTAINER)
     assert (result.status, "/no/such/folder is not in" in result.found) == (Status.FAIL, True)
+    assert verdict("storage.folder", facts | OUTSIDE).status is Status.WARN
+    facts = storage(PWD="/usr", SLURM_SUBMIT_DIR="/neither")
     assert verdict("storage.folder", facts | OUTSIDE).status is Status.PASS
     facts = storage(SLURM_SUBMIT_DIR="/neither")
     assert verdict("storage.folder", facts | IN_APPTAINER).status is Status.WARN
@@ -195,6 +215,20 @@ def test_a_limit_too_low_for_real(run_env, option, found):
     result = results(done)["limits.process"]
     assert (done.returncode, result["status"]) == (1, "FAIL"), done.stderr
     assert result["found"].startswith(found)
+
+
+def test_few_processes_for_real(run_env, ordinary):
+    shell = [*ordinary, "bash", "-c", 'ulimit -u 40; exec "$@"', "bash"]
+    done = run_env("--only", "limits.processes", "--ranks", "2", "--json", "-", prefix=shell)
+    result = results(done)["limits.processes"]
+    assert (done.returncode, result["status"], result["found"]) == (1, "FAIL", "40"), done.stderr
+
+
+def test_a_library_forced_into_every_program_for_real(run_env):
+    done = run_env("--only", "libraries.preload", "--json", "-", LD_PRELOAD="/nonexistent.so")
+    result = results(done)["libraries.preload"]
+    assert (result["status"], result["where"]) == ("WARN", "LD_PRELOAD")
+    assert "/nonexistent.so: No such file" in result["found"]
 
 
 def test_no_limit_of_this_machine_is_too_low(verdict):
