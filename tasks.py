@@ -379,6 +379,78 @@ def plan_binding(
 
 
 @command(
+    operands=("folder",),
+    help={
+        "folder": "NIH's files as downloaded, or prepared data",
+        "json": "write all of it there as JSON too",
+        "no-images": "do not open the images",
+    },
+)
+def inspect_data(
+    c: Context, folder: str | None = None, json: str = "", no_images: bool = False
+) -> int:
+    """Count films by finding, side and view, and say what is odd: invoke inspect-data DIR."""
+    from chexnet.__main__ import main
+
+    options = ["--json", json] if json else []
+    return main(["inspect-data", str(folder), *options, *(["--no-images"] if no_images else [])])
+
+
+@command(
+    operands=("folder",),
+    help={
+        "folder": "prepared data",
+        "source": "NIH's files: a sample of films is made again and compared",
+        "sample": "films of each side to compare",
+    },
+)
+def verify_data(c: Context, folder: str | None = None, source: str = "", sample: int = 100) -> int:
+    """Compare every file of prepared data with what was written: invoke verify-data DIR."""
+    from chexnet.__main__ import main
+
+    options = ["--source", source] if source else []
+    return main(["verify-data", str(folder), *options, "--sample", str(sample)])
+
+
+@command(operands=("folder",), help={"folder": "holds train-*, validation-* and test-* files"})
+def adopt_records(c: Context, folder: str | None = None) -> int:
+    """Describe TFRecord files that others made, to train on them: invoke adopt-records DIR."""
+    from chexnet.__main__ import main
+
+    return main(["adopt-records", str(folder)])
+
+
+@command(
+    help={
+        "data": "a prepared data folder; again for another format",
+        "output": "the record, a JSON file",
+        "batch-size": "images in a batch",
+        "crop": "px cut out of each film; 0 for all of it",
+        "rounds": "how often each case is measured",
+        "gpu-rate": "images/s that one of your GPUs computes",
+    },
+    iterable=["data"],
+)
+def bench_pipeline(
+    c: Context,
+    data: list[str] | None = None,
+    output: str = "",
+    batch_size: int = 32,
+    crop: int = 0,
+    rounds: int = 3,
+    gpu_rate: float = 700.0,
+) -> None:
+    """Measure what input this machine can feed, and say what stops it from more."""
+    from benchmarks.pipeline import run_benchmark
+
+    _required(data=" ".join(data or ()), output=output)
+    run_benchmark(
+        [Path(folder) for folder in data or ()], output=Path(output), batch_size=batch_size,
+        crop=crop, rounds=rounds, gpu_rate=gpu_rate,
+    )  # fmt: skip
+
+
+@command(
     help={
         "output": "the record, a JSON file",
         "ranks": "processes on this machine",
@@ -433,7 +505,8 @@ def make_sample_data(
     help={
         "source": "a folder in NIH's layout: images/, Data_Entry_2017*.csv, the two lists",
         "output": "a new folder for the records and dataset.json",
-        "split": "official (NIH's lists) or patient (70/10/20 by patient)",
+        "split": "official (NIH's lists), patient (70/10/20 by patient) or lists (yours)",
+        "lists": "for --split lists: a folder with train.txt, validation.txt and test.txt",
         "size": "edge of a stored film, pixels",
         "format": "fast (grey bytes, mapped into memory) or encoded (PNG in TFRecord)",
         "workers": "processes; by default one for each core",
@@ -447,6 +520,7 @@ def prepare_data(
     source: str = "",
     output: str = "",
     split: str = "official",
+    lists: str = "",
     size: int = 256,
     format: str = "fast",
     workers: int = 0,
@@ -464,6 +538,7 @@ def prepare_data(
         Path(source),
         output=Path(output),
         split=split,
+        lists=_path(lists),
         size_px=size,
         format=format,
         workers=workers or None,

@@ -148,46 +148,68 @@ def _limit(pipeline: str, *, cached: float, cold: float, one: float, cores: int)
     return "copying: more cores bring more"
 
 
+def run_benchmark(
+    folders: Sequence[Path],
+    *,
+    output: Path,
+    batch_size: int = 32,
+    crop: int = 0,
+    rounds: int = 3,
+    seconds: float = 4.0,
+    gpu_rate: float = 700.0,
+) -> None:
+    """Measure every pipeline that reads the data, write the record and print what it means.
+
+    Args:
+        folders: prepared data, one folder a format.
+        output: the record.
+        batch_size: images in a batch.
+        crop: px cut out of each film; 0 for all of it.
+        rounds: how often each case is measured.
+        seconds: of one measurement.
+        gpu_rate: images/s that one GPU computes.
+    """
+    cases = plan_cases(folders, cores=sorted(os.sched_getaffinity(0)))
+    found = measure_cases(cases, rounds=rounds, seconds=seconds, batch_size=batch_size, crop=crop)
+    results = describe_rates(cases, found=found)
+    command = ["python", "-m", "benchmarks.pipeline"]
+    command += [word for folder in folders for word in ("--data", folder.name)]
+    command += ["--output", output.name, "--batch-size", str(batch_size), "--crop", str(crop)]
+    command += ["--rounds", str(rounds), "--seconds", str(seconds)]
+    write_record(
+        output, command=command, packages=PACKAGES, results=results, ratios=_ratios(results)
+    )
+    for result in results:
+        print(f"{result['name']:<24} {result['value']:>10,.0f} images/s  {result['peak_mb']:>5} MB")
+    for line in advise(results, gpu_rate=gpu_rate):
+        print(line)
+
+
+def _ratios(results: Sequence[Mapping[str, object]]) -> dict[str, float]:
+    """Return each cached rate over that of `new` on all cores, where that was measured."""
+    cached = {str(r["name"]): float(r["value"]) for r in results if "cached" in str(r["name"])}
+    base = next((value for name, value in cached.items() if name.startswith("new")), None)
+    return (
+        {f"{name} / new": round(value / base, 3) for name, value in cached.items()} if base else {}
+    )
+
+
 def main() -> None:
-    """Measure every pipeline that reads the data, write the record and say what it means."""
+    """Parse the options and measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline")
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add(
-        "--data",
-        type=Path,
-        action="append",
-        required=True,
-        help="a prepared data folder; again for another format",
-    )
+    add("--data", type=Path, action="append", required=True,
+        help="a prepared data folder; again for another format")  # fmt: skip
     add("--output", type=Path, required=True, help="the record, a JSON file")
     add("--batch-size", type=int, default=32)
     add("--crop", type=int, default=0, help="px cut out of each film; 0 for all of it")
     add("--rounds", type=int, default=3)
     add("--seconds", type=float, default=4.0, help="of one measurement")
     add("--gpu-rate", type=float, default=700.0, help="images/s that one of your GPUs computes")
-    options = parser.parse_args()
-    cases = plan_cases(options.data, cores=sorted(os.sched_getaffinity(0)))
-    found = measure_cases(cases, rounds=options.rounds, seconds=options.seconds,
-                          batch_size=options.batch_size, crop=options.crop)  # fmt: skip
-    results = describe_rates(cases, found=found)
-    command = ["python", "-m", "benchmarks.pipeline"]
-    command += [word for folder in options.data for word in ("--data", folder.name)]
-    command += ["--output", options.output.name, "--batch-size", str(options.batch_size)]
-    command += ["--crop", str(options.crop), "--rounds", str(options.rounds)]
-    command += ["--seconds", str(options.seconds)]
-    values = {str(r["name"]): float(r["value"]) for r in results}
-    ends = {name: value for name, value in values.items() if "cached" in name}
-    base = next((value for name, value in ends.items() if name.startswith("new")), None)
-    ratios = (
-        {f"{name} / new": round(value / base, 3) for name, value in ends.items()} if base else {}
-    )
-    write_record(options.output, command=command, packages=PACKAGES, results=results, ratios=ratios)
-    for result in results:
-        print(f"{result['name']:<24} {result['value']:>10,.0f} images/s  {result['peak_mb']:>5} MB")
-    for line in advise(results, gpu_rate=options.gpu_rate):
-        print(line)
+    options = vars(parser.parse_args())
+    run_benchmark(options.pop("data"), **options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The loaders that `benchmarks.loaders` compares, one small program each."""
