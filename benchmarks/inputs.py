@@ -3,8 +3,8 @@
 Knows the folder's layout:
 
 - ``source``: made-up films in NIH's layout, where the user has none;
-- ``png``: links to the source's images; ``png-records``: the same as TFRecords;
-- ``jpeg``, ``jpeg-records``: 256 px JPEG files, and the same as TFRecords;
+- ``png``: links to the source's images; ``png-records``: the same bytes in TFRecords;
+- ``jpeg``, ``jpeg-records``: 256 px JPEG files, and the same in TFRecords;
 - ``fast``: the project's own format; ``array.npy``, ``npy``: the same bytes as one numpy
   array, and as a file each;
 - ``labels.npy``, ``names.txt``: of every film; ``inputs.json``: seconds and bytes of each.
@@ -40,9 +40,9 @@ def ensure_inputs(folder: Path, *, source: Path | None, images: int, size: int) 
         size: height and width of the smaller films, px.
 
     Returns:
-        ``images``: their number; ``seconds`` and ``bytes`` of each form; ``made_up``.
+        ``images``: their number; ``shipped_px``: height and width in the source; ``made_up``;
+        ``seconds`` and ``bytes`` of each form.
     """
-    from chexnet.nih import find_images
     from chexnet.synthetic import make_sample_data
 
     described = folder / DESCRIPTION
@@ -53,14 +53,10 @@ def ensure_inputs(folder: Path, *, source: Path | None, images: int, size: int) 
     if source is None and not films.exists():
         make_sample_data(films, num_images=images, size_px=SHIPPED_PX)
     seconds = _make_forms(folder, source=films, size=size)
-    names = (folder / NAMES).read_text().split()
-    paths = find_images(films)
-    (folder / PNG).mkdir(exist_ok=True)
-    for name in names:
-        (folder / PNG / f"{name}.png").symlink_to(paths[f"{name}.png"].resolve())
     forms = (PNG, PNG_RECORDS, JPEG, JPEG_RECORDS, FAST, ARRAY, NPY)
     found = {
-        "images": len(names),
+        "images": len((folder / NAMES).read_text().split()),
+        "shipped_px": _find_size(folder / PNG),
         "made_up": source is None,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "bytes": {form: _count_bytes(folder / form) for form in forms},
@@ -69,20 +65,32 @@ def ensure_inputs(folder: Path, *, source: Path | None, images: int, size: int) 
     return found
 
 
+def _find_size(folder: Path) -> int:
+    from PIL import Image
+
+    from chexnet.errors import UserError
+
+    found = {Image.open(path).size for path in folder.iterdir()}
+    if len(found) != 1 or len(set(*found)) != 1:
+        raise UserError(
+            "square films of one size in the source, as NIH ships them",
+            found=", ".join(f"{width} x {height} px" for width, height in sorted(found)),
+            fix="leave the others out of the table and the lists",
+        )
+    return next(iter(found))[0]
+
+
 def _make_forms(folder: Path, *, source: Path, size: int) -> dict[str, float]:
-    """Write every form but the links, and return the seconds each took."""
+    """Write every form, and return the seconds each took."""
     from chexnet.prepare import prepare_data
 
-    def prepare(name: str, *, format: str, size_px: int) -> Callable[[], object]:
-        return lambda: prepare_data(source, output=folder / name, size_px=size_px, format=format,
-                                    force=True)  # fmt: skip
-
     steps: dict[str, Callable[[], object]] = {
-        FAST: prepare(FAST, format="fast", size_px=size),
-        PNG_RECORDS: prepare(PNG_RECORDS, format="encoded", size_px=SHIPPED_PX),
+        FAST: lambda: prepare_data(source, output=folder / FAST, size_px=size, force=True),
         ARRAY: lambda: _write_arrays(folder),
+        PNG: lambda: _link_png(folder, source=source),
         JPEG: lambda: _write_jpeg(folder),
-        JPEG_RECORDS: lambda: _write_jpeg_records(folder),
+        PNG_RECORDS: lambda: _write_records(folder / PNG_RECORDS, files=folder / PNG),
+        JPEG_RECORDS: lambda: _write_records(folder / JPEG_RECORDS, files=folder / JPEG),
     }
     seconds = {}
     for name, make in steps.items():
@@ -122,23 +130,35 @@ def _write_jpeg(folder: Path) -> None:
         Image.fromarray(film).save(folder / JPEG / f"{name}.jpg", quality=JPEG_QUALITY)
 
 
-def _write_jpeg_records(folder: Path) -> None:
+def _link_png(folder: Path, *, source: Path) -> None:
+    from chexnet.nih import find_images
+
+    (folder / PNG).mkdir(exist_ok=True)
+    paths = find_images(source)
+    for name in (folder / NAMES).read_text().split():
+        link = folder / PNG / f"{name}.png"
+        link.unlink(missing_ok=True)
+        link.symlink_to(paths[link.name].resolve())
+
+
+def _write_records(output: Path, *, files: Path) -> None:
+    """Write image files as TFRecords, as many a file as the fast data has."""
     import tensorflow as tf
 
     from chexnet.records import encode_example, load_dataset
 
-    (folder / JPEG_RECORDS).mkdir(exist_ok=True)
+    folder = output.parent
+    output.mkdir(exist_ok=True)
+    suffix = {PNG: ".png", JPEG: ".jpg"}[files.name]
     names = iter((folder / NAMES).read_text().split())
     labels = iter(np.load(folder / LABELS).astype(int).tolist())
     for shard in load_dataset(folder / FAST).splits["train"].shards:
-        path = folder / JPEG_RECORDS / shard.name.replace(".u8", ".tfrecord")
+        path = output / shard.name.replace(".u8", ".tfrecord")
         with tf.io.TFRecordWriter(str(path)) as writer:
             for _ in range(shard.num_examples):
                 name = next(names)
-                content = (folder / JPEG / f"{name}.jpg").read_bytes()
-                writer.write(
-                    encode_example(content, label=next(labels), filename=f"{name}.png")
-                )
+                content = (files / f"{name}{suffix}").read_bytes()
+                writer.write(encode_example(content, label=next(labels), filename=f"{name}.png"))
 
 
 def _count_bytes(path: Path) -> int:

@@ -1,37 +1,40 @@
 """The project's own pipelines as loaders: `old`, `new` and `fast`, from each input they read.
 
-`old` and `new` read the 1024 px films whole and cut out the same share of a film; resizing
-that to the model's size is the training step's work, and not in their rate.
+`old` and `new` decode the films at the size they are shipped in and cut out the same share of
+each; resizing that to the model's size is the training step's work, and not in their rate.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.inputs import FAST, JPEG_RECORDS, PNG_RECORDS
+from benchmarks.inputs import DESCRIPTION, FAST, JPEG_RECORDS, PNG_RECORDS
 from benchmarks.peers.common import BYTES, JPEG, PNG, Job, Make, run_loader
 from chexnet.pipeline import make_pipeline
 from chexnet.records import Dataset, load_dataset
 
 
-def _jpeg_records(job: Job) -> Dataset:
-    """Return the JPEG records as if they had been prepared: they lie as the fast films do."""
+def _records(job: Job, what: str) -> Dataset:
+    """Return records as if they had been prepared: they lie as the fast films do."""
+    described = json.loads((job.folder / DESCRIPTION).read_text())
+    name, side = {
+        PNG: (PNG_RECORDS, described["shipped_px"]),
+        JPEG: (JPEG_RECORDS, job.size),
+    }[what]
     fast = load_dataset(job.folder / FAST)
     split = fast.splits["train"]
     shards = tuple(
         replace(shard, name=shard.name.replace(".u8", ".tfrecord")) for shard in split.shards
     )
-    splits = {**fast.splits, "train": replace(split, shards=shards)}
-    return replace(fast, root=job.folder / JPEG_RECORDS, format="encoded", splits=splits)
+    return replace(fast, root=job.folder / name, format="encoded", image_size=side,
+                   splits={**fast.splits, "train": replace(split, shards=shards)})  # fmt: skip
 
 
 def _pipeline(name: str, what: str) -> Make:
     def make(job: Job) -> Iterator[object]:
-        if what == JPEG:
-            dataset = _jpeg_records(job)
-        else:
-            dataset = load_dataset(job.folder / {PNG: PNG_RECORDS, BYTES: FAST}[what])
+        dataset = load_dataset(job.folder / FAST) if what == BYTES else _records(job, what)
         crop = dataset.image_size * job.crop // job.size
         return iter(make_pipeline(dataset, split="train", name=name, batch_size=job.batch_size,
                                   crop_px=crop))  # fmt: skip
