@@ -51,6 +51,7 @@ def write_record(
     packages: Iterable[str],
     results: Sequence[Mapping[str, object]],
     ratios: Mapping[str, float],
+    versions: Mapping[str, str] | None = None,
 ) -> None:
     """Write a benchmark's record, whole or not at all.
 
@@ -60,12 +61,13 @@ def write_record(
         packages: distributions whose versions matter.
         results: one object a number: name, value, unit and what else describes it.
         ratios: quotients of numbers of this same run, by name.
+        versions: of distributions in other environments that took part.
     """
     record = {
         "schema_version": SCHEMA_VERSION,
         "command": list(command),
         "machine": describe_machine(),
-        "versions": describe_versions(packages),
+        "versions": describe_versions(packages) | dict(versions or {}),
         "results": list(results),
         "ratios": dict(ratios),
     }

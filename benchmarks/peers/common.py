@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 PNG, JPEG, BYTES = "png", "jpeg", "bytes"
-INPUTS = (PNG, JPEG, BYTES)
 # Below the folder of inputs; what each holds stands in `benchmarks.inputs`.
 ARRAY, LABELS, NAMES, NPY, RECORDS = "array.npy", "labels.npy", "names.txt", "npy", "films.riegeli"
 

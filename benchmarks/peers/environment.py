@@ -6,8 +6,10 @@ Knows where it lies and when it is complete. Leaves what is in it to `requiremen
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from containers.blueprint import cache_folder
@@ -46,3 +48,14 @@ def ensure_environment() -> Path:
         )  # fmt: skip
         complete.touch()
     return python
+
+
+def read_versions(python: Path, packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of some distributions in the environment of a Python."""
+    program = (
+        "import importlib.metadata as m, json, sys; "
+        "print(json.dumps({name: m.version(name) for name in sys.argv[1:]}))"
+    )
+    done = subprocess.run([python, "-c", program, *packages], check=True, capture_output=True,
+                          text=True)  # fmt: skip
+    return json.loads(done.stdout)

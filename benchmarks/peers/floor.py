@@ -41,16 +41,17 @@ def main() -> None:
     rates = context.SimpleQueue()
 
     def work() -> None:
-        rates.put(copy_blocks(job, seconds, barrier))
+        rates.put((copy_blocks(job, seconds, barrier), peak_mb()[0]))
 
     processes = [context.Process(target=work) for _ in range(job.workers)]
     for process in processes:
         process.start()
-    total = sum(rates.get() for _ in processes)
+    found = [rates.get() for _ in processes]
     for process in processes:
         process.join()
-    own, worker = peak_mb()
-    print(json.dumps({"images": total, "seconds": 1.0, "peak_mb": own, "worker_peak_mb": worker}))
+    total, worker = sum(rate for rate, _ in found), max(peak for _, peak in found)
+    answer = {"images": total, "seconds": 1.0, "peak_mb": peak_mb()[0], "worker_peak_mb": worker}
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":
