@@ -83,6 +83,13 @@ def _required(**values: str | None) -> None:
         raise UserError(f"{' and '.join(missing)}", found="nothing", fix="add it; see --help")
 
 
+UNSAID = -1  # of an option that takes a number: Invoke infers its type from a default
+
+
+def _said(number: int) -> int | None:
+    return None if number == UNSAID else number
+
+
 HOSTS_HELP = "where the ranks run: NAME:RANKS,… in this order; slurm for those of the Slurm job"
 LAUNCHER_HELP = "auto, mpirun or srun; auto takes srun for --hosts inside a Slurm job"
 
@@ -322,7 +329,7 @@ def sbom(c: Context, image: str | None = None) -> None:
 )
 def validate_env(
     c: Context,
-    ranks: int = 0,
+    ranks: int = UNSAID,
     hosts: str = "",
     launcher: str = "auto",
     timeout: int = 300,
@@ -345,7 +352,7 @@ def validate_env(
     given = {"--stack": stack, "--only": only, "--skip": skip}
     options = [token for name, value in given.items() if value for token in (name, value)]
     validation = Validation(
-        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
+        Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         device=device,
         report=_path(json),
@@ -492,7 +499,7 @@ def train(
     c: Context,
     data: str = "",
     run: str = "",
-    ranks: int = 0,
+    ranks: int = UNSAID,
     hosts: str = "",
     launcher: str = "auto",
     timeout: int = 300,
@@ -514,7 +521,7 @@ def train(
     training = Training(
         Path(data),
         Path(run),
-        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
+        Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         config=_path(config),
         settings=tuple(set or ()),
