@@ -83,6 +83,13 @@ def _required(**values: str | None) -> None:
         raise UserError(f"{' and '.join(missing)}", found="nothing", fix="add it; see --help")
 
 
+UNSAID = -1  # of an option that takes a number: Invoke infers its type from a default
+
+
+def _said(number: int) -> int | None:
+    return None if number == UNSAID else number
+
+
 HOSTS_HELP = "where the ranks run: NAME:RANKS,… in this order; slurm for those of the Slurm job"
 LAUNCHER_HELP = "auto, mpirun or srun; auto takes srun for --hosts inside a Slurm job"
 
@@ -314,15 +321,22 @@ def sbom(c: Context, image: str | None = None) -> None:
         "device": "auto, cpu or gpu: what training will ask for",
         "only": "comma-separated ids of the checks to run",
         "skip": "comma-separated ids of the checks to leave out",
+        "silence": "ID=REASON: tell a known and accepted bad verdict as INFO; may be repeated",
+        "explain": "say what this check reads, how it judges and what to do; run nothing",
         "json": "also write the report there",
+        "junit": "also write it there as JUnit XML",
+        "failed-hosts": "write the failing hosts there, for srun --exclude",
+        "site": "hold the machine against this file of what a site expects",
+        "record-site": "write such a file of this machine, which is known to be good",
         "fail-fast": "stop at the first failure",
         "oversubscribe": "allow more ranks than cores",
         "dry-run": "print the command lines and run nothing",
-    }
+    },
+    iterable=["silence"],
 )
 def validate_env(
     c: Context,
-    ranks: int = 0,
+    ranks: int = UNSAID,
     hosts: str = "",
     launcher: str = "auto",
     timeout: int = 300,
@@ -332,7 +346,13 @@ def validate_env(
     device: str = "auto",
     only: str = "",
     skip: str = "",
+    silence: list[str] | None = None,
+    explain: str = "",
     json: str = "",
+    junit: str = "",
+    failed_hosts: str = "",
+    site: str = "",
+    record_site: str = "",
     fail_fast: bool = False,
     oversubscribe: bool = False,
     dry_run: bool = False,
@@ -342,13 +362,23 @@ def validate_env(
     from containers.job import Job
     from containers.preflight import Validation, validate
 
+    if explain:
+        from env.cli import main
+
+        return main(["--explain", explain])
     given = {"--stack": stack, "--only": only, "--skip": skip}
     options = [token for name, value in given.items() if value for token in (name, value)]
+    options += [token for value in silence or () for token in ("--silence", value)]
+    outputs = {
+        "--json": json, "--junit": junit, "--failed-hosts": failed_hosts,
+        "--record-site": record_site,
+    }  # fmt: skip
     validation = Validation(
-        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
+        Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         device=device,
-        report=_path(json),
+        outputs={option: Path(file) for option, file in outputs.items() if file},
+        expectations=_path(site),
         options=(*options, "--fail-fast") if fail_fast else tuple(options),
         allreduce_mib=allreduce,
     )
@@ -570,7 +600,7 @@ def train(
     c: Context,
     data: str = "",
     run: str = "",
-    ranks: int = 0,
+    ranks: int = UNSAID,
     hosts: str = "",
     launcher: str = "auto",
     timeout: int = 300,
@@ -592,7 +622,7 @@ def train(
     training = Training(
         Path(data),
         Path(run),
-        Job(ranks, parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
+        Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
         image=_path(image),
         config=_path(config),
         settings=tuple(set or ()),

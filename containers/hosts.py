@@ -120,20 +120,20 @@ def _task_counts(text: str) -> list[int]:
     return counts
 
 
-def total_ranks(hosts: Sequence[HostSlots], *, ranks: int) -> int:
+def total_ranks(hosts: Sequence[HostSlots], *, ranks: int | None) -> int:
     """Return the job's number of ranks: that of the hosts, with which --ranks has to agree.
 
     Args:
         hosts: the hosts; none for this machine alone.
-        ranks: what --ranks said, 0 where it was left out.
+        ranks: what --ranks said, None where it was left out.
 
     Raises:
         UserError: both were given and differ.
     """
     if not hosts:
-        return ranks or 1
+        return 1 if ranks is None else ranks
     total = sum(host.ranks for host in hosts)
-    if ranks not in (0, total):
+    if ranks not in (None, total):
         raise UserError(
             f"--ranks {total}, the sum over --hosts", found=f"--ranks {ranks}",
             fix="leave --ranks out, or correct one of them",

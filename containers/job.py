@@ -46,14 +46,14 @@ class Job:
     """What the user asked for.
 
     Attributes:
-        ranks: processes; 0 for one, or as many as the hosts are to have.
+        ranks: processes; None for one, or as many as the hosts are to have.
         hosts: where they run; none for this machine alone.
         launcher: ``"auto"``, ``"mpirun"`` or ``"srun"``.
         oversubscribe: allow more ranks than cores, bound to nothing.
         timeout_s: seconds that a launch of the validation may take.
     """
 
-    ranks: int = 0
+    ranks: int | None = None
     hosts: tuple[HostSlots, ...] = ()
     launcher: str = AUTO
     oversubscribe: bool = False
@@ -77,13 +77,24 @@ class Survey:
     shares: list[HostShare] | None
 
 
+def refuse_misfit(job: Job) -> None:
+    """Refuse what can be seen to be wrong before anything is started.
+
+    Raises:
+        UserError: --ranks and --hosts disagree, or the ranks do not fit this machine.
+    """
+    ranks = total_ranks(job.hosts, ranks=job.ranks)
+    if not job.hosts:
+        plan_ranks(ranks, oversubscribe=job.oversubscribe, device="cpu")
+
+
 def choose_launcher(job: Job, *, environ: Mapping[str, str] = os.environ) -> Launcher:
     """Return what starts the job's ranks.
 
     Raises:
         UserError: there is none, or this is no place to start it from.
     """
-    total_ranks(job.hosts, ranks=job.ranks)
+    refuse_misfit(job)
     launcher = find_launcher(job.launcher, remote=bool(job.hosts), environ=environ)
     if job.hosts:
         require_agent(launcher, environ=environ)

@@ -7,8 +7,9 @@ image when there is one, since that is where the libraries are.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,7 +30,14 @@ from env.atomic import write_text
 from env.binding import render_plan
 from env.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
 from env.probes.host import probe_host
+from env.site import load_site
 
+# Files that a validation can leave, and their names while it runs.
+OUTPUTS = {
+    "--json": "environment.json", "--junit": "junit.xml", "--failed-hosts": "failed-hosts",
+    "--record-site": "recorded-site.json",
+}  # fmt: skip
+_SITE = "site.json"
 # Ranks give up joining before the launch is given up, so that they can say so.
 _JOIN_SHARE = 0.8
 
@@ -66,7 +74,7 @@ class Preflight:
     @property
     def report_file(self) -> Path:
         """Return where the validation report is written."""
-        return self.folder / "environment.json"
+        return self.folder / OUTPUTS["--json"]
 
     def write_files(self) -> None:
         """Write the plan, and what the launcher reads."""
@@ -189,7 +197,9 @@ class Validation:
         job: the ranks to launch and judge together.
         image: validate inside this image, None for this environment.
         device: ``"auto"``, ``"cpu"`` or ``"gpu"``.
-        report: where to leave the report as JSON, None for nowhere.
+        outputs: files to leave, by the option of ``python -m env`` that writes each: a key
+            of ``OUTPUTS``.
+        expectations: a site file to hold the machine against, None for none.
         options: further options of ``python -m env``.
         allreduce_mib: sum so many MiB over the ranks; 0 for not.
     """
@@ -197,42 +207,57 @@ class Validation:
     job: Job = field(default_factory=Job)
     image: Path | None = None
     device: str = "auto"
-    report: Path | None = None
+    outputs: Mapping[str, Path] = field(default_factory=dict)
+    expectations: Path | None = None
     options: tuple[str, ...] = ()
     allreduce_mib: int = 0
 
 
 def validate(validation: Validation, *, dry_run: bool = False) -> int:
-    """Prove the machine for so many ranks and leave the report where it was asked for.
+    """Prove the machine for so many ranks and leave the files that were asked for.
 
     Raises:
-        UserError: the ranks do not fit this machine, or the image is missing.
+        UserError: the ranks do not fit this machine, the image or the site file is missing, or
+            there is no folder for a file.
     """
-    if validation.report is not None and not validation.report.absolute().parent.is_dir():
-        raise UserError(
-            "a folder for the report",
-            found=f"no {validation.report.parent}",
-            fix="make it first, or name another --json FILE",
-        )
+    for option, path in validation.outputs.items():
+        if not path.absolute().parent.is_dir():
+            raise UserError("a folder for the report", found=f"no {path.parent}",
+                            fix=f"make it first, or name another {option} FILE")  # fmt: skip
+    if validation.expectations is not None:
+        load_site(validation.expectations)  # what is wrong with it is told before the work
     job = validation.job
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(validation.image, binds=(folder,))
-        report = folder / "environment.json"
+        report = folder / OUTPUTS["--json"]
         launch, code = prepare_launch(
             job, site=site, folder=folder, device=validation.device, report=report, dry_run=dry_run
         )
         if launch is not None:
             preflight = Preflight(
-                launch, site, folder, validation.device, validation.options,
+                launch, site, folder, validation.device, _options(validation, folder),
                 allreduce_mib=validation.allreduce_mib, timeout_s=job.timeout_s,
             )  # fmt: skip
             if not dry_run:
                 preflight.write_files()
+                if validation.expectations is not None:
+                    shutil.copyfile(validation.expectations, folder / _SITE)
             code = run_preflight(preflight, dry_run=dry_run)
-        if validation.report is not None and report.exists():
-            write_text(validation.report, report.read_text(encoding="utf-8"))
+        for option, path in validation.outputs.items():
+            if (folder / OUTPUTS[option]).exists():
+                write_text(path, (folder / OUTPUTS[option]).read_text(encoding="utf-8"))
         return code
+
+
+def _options(validation: Validation, folder: Path) -> tuple[str, ...]:
+    """Return the options with files in the folder, which an image can read and write."""
+    options = list(validation.options)
+    for option in validation.outputs.keys() - {"--json"}:  # that one is always written
+        options += [option, str(folder / OUTPUTS[option])]
+    if validation.expectations is not None:
+        options += ["--site", str(folder / _SITE)]
+    return tuple(options)
 
 
 def _known(code: int) -> int:

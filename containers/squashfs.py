@@ -50,7 +50,8 @@ def read_sif(image: Path) -> Tree:
     """
     offset = find_root(image)
     command = ["unsquashfs", "-quiet", "-no-progress", "-offset", str(offset)]
-    command += ["-pf", "/dev/stdout", str(image)]
+    # By the kernel's own name: /dev/stdout is a link that may be missing in a container.
+    command += ["-pf", "/proc/self/fd/1", str(image)]
     try:
         child = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from containers.job import FOLDER_PREFIX, Job
+from containers.job import FOLDER_PREFIX, Job, refuse_misfit
 from containers.launch import Site, launch_command, project_environ, run_command, simplify
 from containers.preflight import Preflight, prepare_launch, run_preflight
 from env.atomic import write_text
@@ -59,6 +59,8 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     data, run = training.data.resolve(), training.run.resolve()
     if not dry_run:
         _require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
+    refuse_misfit(training.job)
+    if not dry_run:
         run.parent.mkdir(parents=True, exist_ok=True)
     configs = [training.config.resolve().parent] if training.config else []
     shared = tuple(dict.fromkeys((data, run.parent, *configs)))

@@ -63,7 +63,8 @@ def test_slurm_outside_slurm():
 
 def test_ranks_and_hosts_have_to_agree():
     hosts = (HostSlots("a", 2), HostSlots("b", 1))
-    assert (total_ranks(hosts, ranks=0), total_ranks(hosts, ranks=3)) == (3, 3)
-    assert (total_ranks((), ranks=0), total_ranks((), ranks=5)) == (1, 5)
-    with pytest.raises(UserError, match="--ranks 3"):
-        total_ranks(hosts, ranks=4)
+    assert (total_ranks(hosts, ranks=None), total_ranks(hosts, ranks=3)) == (3, 3)
+    assert (total_ranks((), ranks=None), total_ranks((), ranks=5)) == (1, 5)
+    for ranks in (4, 0):
+        with pytest.raises(UserError, match="--ranks 3"):
+            total_ranks(hosts, ranks=ranks)

@@ -133,13 +133,13 @@ def test_missing_ranks_are_a_failure(capsys, tmp_path):
     options = ("--only", "ranks.reported", "--records", tmp_path, "--facts", facts)
     code, out, _ = run(capsys, *options, "--ranks", "2")
     assert code == 1
-    assert "rank 0 on an unknown host did not report; rank 1 on an unknown host" in out
+    assert "ranks 0, 1 on an unknown host did not report" in out
 
 
 def test_ranks_that_cannot_write(capsys, tmp_path):
     (tmp_path / "file").touch()
     code, _, err = run(capsys, "rank", "--records", tmp_path / "file/records")
-    assert (code, "every host sees" in err) == (2, True)
+    assert (code, f"{tmp_path}/file/records/rank-00000.json" in err) == (2, True)
 
 
 def test_an_old_python_is_refused_in_words(monkeypatch, capsys):
