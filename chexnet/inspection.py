@@ -201,7 +201,13 @@ def _look(
         odd.append(f"{len(unlisted)} images that the table does not name: {name_some(unlisted)}")
     if not open_them:
         return {}
-    paths = list(images.values())
+    return _open(list(images.values()), odd=odd, wrong=wrong, workers=workers)
+
+
+def _open(
+    paths: Sequence[Path], *, odd: list[str], wrong: list[str], workers: int | None
+) -> dict[str, int]:
+    """Return how many images there are of each kind, by their headers."""
     seen = map_in_order(read_kind, items=paths, workers=workers, chunk=64, label="images opened")
     kinds: dict[str, list[Path]] = {}
     for path, kind in zip(paths, seen, strict=True):

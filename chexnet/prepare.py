@@ -77,14 +77,10 @@ def prepare_data(
     table = nih.find_table(source)
     placed = _place_films(source, table=table, split=split, seed=seed, lists=lists)
     head = {
-        "schema_version": records.SCHEMA_VERSION,
-        "classes": list(FINDINGS),
-        "split": split,
-        "seed": seed,
-        "image_size": size_px,
-        "format": format,
+        "schema_version": records.SCHEMA_VERSION, "classes": list(FINDINGS), "split": split,
+        "seed": seed, "image_size": size_px, "format": format,
         "source": _hash_source(source, table=table, split=split, lists=lists),
-    }
+    }  # fmt: skip
     total = sum(map(len, placed.values()))
     work = json.dumps({**head, "folder": str(source.resolve())}, sort_keys=True)
     with new_folder(output, marker=records.DESCRIPTION, force=force, work=work) as folder:
@@ -97,15 +93,21 @@ def prepare_data(
             format=format, workers=workers,
             max_bad=int(BAD_SHARE * total) if max_bad is None else max_bad,
         )  # fmt: skip
-        tail = {
-            "quarantined": _list_quarantined(sides, written=written),
-            "splits": {
-                side: describe_split(folder, side, films=films, shards=shards)
-                for side, (films, shards) in outcome(sides, written=written).items()
-            },
-        }
-        write_description(folder, head | tail)
+        write_description(folder, head | _describe(folder, sides=sides, written=written))
     return records.load_dataset(output)
+
+
+def _describe(
+    folder: Path, *, sides: Mapping[str, Sequence[Plan]], written: Mapping[str, Written]
+) -> dict[str, object]:
+    """Return what became of the films; write the tables of those that are there."""
+    return {
+        "quarantined": _list_quarantined(sides, written=written),
+        "splits": {
+            side: describe_split(folder, side, films=films, shards=shards)
+            for side, (films, shards) in outcome(sides, written=written).items()
+        },
+    }
 
 
 def _check_options(*, split: str, format: str, size_px: int, max_bad: int | None) -> None:
