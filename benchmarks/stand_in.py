@@ -126,7 +126,7 @@ def describe_cases(
 
 
 def compare_cases(results: Sequence[Mapping[str, object]]) -> dict[str, float]:
-    """Return the scaling efficiency of each case: its rate over N times that of the fewest ranks."""
+    """Return the scaling efficiencies: each rate over N times that of the fewest ranks."""
     ratios = {}
     for one in results:
         base = min((r for r in results if r["pipeline"] == one["pipeline"]),
