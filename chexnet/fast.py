@@ -84,6 +84,8 @@ class FastPipeline:
         order = Order(len(arrays), seed=self.seed, margin_px=margin, flip=self.flip)
         buffers = Buffers((self.batch_size, self.crop_px, self.crop_px))
 
+        # Each is wanted twice: when the kernel is asked for its films, and when they are copied.
+        @lru_cache(maxsize=2 * BATCHES_ASKED_FOR)
         def turns(step: int) -> Turns:
             first = (step * self.size + self.rank) * self.batch_size
             return order.take(first, count=self.batch_size)

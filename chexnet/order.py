@@ -62,9 +62,9 @@ class Order:
         turns = np.arange(first, first + count, dtype=np.int64)
         epochs, places = np.divmod(turns, self.num_films)
         films = np.empty(count, np.int64)
-        for epoch in np.unique(epochs):
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
             mine = epochs == epoch
-            films[mine] = _permutation(self.num_films, self.seed, int(epoch))[places[mine]]
+            films[mine] = _permutation(self.num_films, self.seed, epoch)[places[mine]]
         bits = _scramble(turns.astype(np.uint64), seed=self.seed)
         choices = np.uint64(self.margin_px + 1)
         return Turns(
@@ -88,8 +88,12 @@ def _scramble(numbers: np.ndarray, *, seed: int) -> np.ndarray:
     The output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
     number generators", OOPSLA 2014), whose n-th state is the seed plus n times a constant.
     """
-    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    z = start + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = _start(seed) + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+@lru_cache(maxsize=8)
+def _start(seed: int) -> np.uint64:
+    return np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
