@@ -145,7 +145,7 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--data", type=Path, action="append", required=True,
-        help="a prepared data folder; again for another format")  # fmt: skip
+        help="a prepared data folder of 4,000 films or more; again for another format")  # fmt: skip
     add("--output", type=Path, required=True, help="the record, a JSON file")
     add("--ranks", type=int, nargs="+", default=list(RANKS))
     add("--batch-size", type=int, default=32)
