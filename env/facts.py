@@ -7,7 +7,7 @@ Knows how facts are held, asked for and kept in JSON. Leaves the records of rank
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,15 @@ SCHEMA_VERSION = 1
 
 
 class CannotTellError(Exception):
-    """A fact that a judgement needs could not be read: the check answers UNKNOWN."""
+    """A fact that a judgement needs could not be read: the check answers UNKNOWN.
+
+    Attributes:
+        ranks: the ranks that could not read it, where the others may be judged still.
+    """
+
+    def __init__(self, text: str, *, ranks: Iterable[int] = ()) -> None:
+        super().__init__(text)
+        self.ranks = tuple(ranks)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 NO_DEVICE = ("NoDevFiles", "void", "none")
 _NO_PERMISSION = 4
 # As C's strtol: blanks and a sign before the digits, anything behind them.
-_NUMBER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,10 @@ def _read(entries: Sequence[str], devices: Sequence[Mapping[str, Any]]) -> tuple
         try:
             seen = _find(entry, devices)
         except _MeaninglessError as error:
-            more = place < len(entries) - 1
-            ends = f"{entry} ends the list, what follows is not seen" if more else ""
+            # An empty entry at the end, which joining scripts leave behind, loses nothing.
+            more = any(entries[place + 1 :])
+            name = entry or "an empty entry"
+            ends = f"{name} ends the list, what follows is not seen" if more else ""
             return chosen, str(error) or ends
         if any(seen.uuid == other.uuid for other in chosen):
             return [], f"{entry!r} names a device a second time"
@@ -104,7 +106,7 @@ def _first(device: Mapping[str, Any]) -> list[_Seen]:
 
 
 def _find(entry: str, devices: Sequence[Mapping[str, Any]]) -> _Seen:
-    if entry in NO_DEVICE:
+    if not entry or entry in NO_DEVICE:
         raise _MeaninglessError("")
     if entry.startswith("MIG-"):
         return _find_slice(entry, devices)
@@ -116,7 +118,7 @@ def _find(entry: str, devices: Sequence[Mapping[str, Any]]) -> _Seen:
         return _whole(entry, found[0])
     number = _NUMBER.match(entry)
     if not number:
-        raise _MeaninglessError(f"{entry!r} means nothing to CUDA" if entry else "an empty entry")
+        raise _MeaninglessError(f"{entry!r} means nothing to CUDA")
     index = int(number.group())
     if index < 0:
         raise _MeaninglessError("")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -115,17 +115,27 @@ class Evidence:
         """Return a fact's value of every rank that reported.
 
         Raises:
-            CannotTellError: no rank reported, or one could not read the fact.
+            CannotTellError: no rank reported, or some could not read the fact; it names them,
+                and the registry judges the others.
         """
         if not self.reported:
             raise CannotTellError("no rank reported")
-        values = {}
+        values, unread = {}, {}
         for rank, facts in self.reported.items():
             try:
                 values[rank] = facts.value(key)
             except CannotTellError as error:
-                raise CannotTellError(f"rank {rank}: {error}") from error
+                unread[rank] = str(error)
+        if unread:
+            text = "; ".join(f"rank {rank}: {why}" for rank, why in unread.items())
+            raise CannotTellError(text, ranks=unread)
         return values
+
+    def without(self, ranks: Iterable[int]) -> Evidence:
+        """Return this evidence as if some ranks had not reported."""
+        left_out = set(ranks)
+        kept = {rank: facts for rank, facts in self.ranks.items() if rank not in left_out}
+        return replace(self, ranks=kept)
 
     def known_of_ranks(self, key: str) -> dict[int, Any]:
         """Return a fact's value of the ranks that could read it."""

@@ -111,7 +111,8 @@ def run_check(one: Check, evidence: Evidence) -> Result:
 def run_all(one: Check, evidence: Evidence) -> list[Result]:
     """Run a check; what it cannot read and what it trips over both come out as UNKNOWN.
 
-    What it had found before that still counts.
+    What it had found before that still counts, and so does what is wrong with other ranks than
+    those that could not read a fact.
     """
     findings: list[Finding] = []
     try:
@@ -119,7 +120,13 @@ def run_all(one: Check, evidence: Evidence) -> list[Result]:
         for finding in [judged] if isinstance(judged, Finding) else judged:
             findings.append(finding)  # one by one: a generator may raise on its way
     except CannotTellError as error:
-        findings += [Finding(Status.UNKNOWN, one.title, f"could not tell: {error}")]
+        if error.ranks and set(error.ranks) < set(evidence.reported):
+            others = run_all(one, evidence.without(error.ranks))
+            bad = [result for result in others if result.status in (Status.FAIL, Status.WARN)]
+        else:
+            bad = []
+        unknown = Finding(Status.UNKNOWN, one.title, f"could not tell: {error}", ranks=error.ranks)
+        return [_result(one, finding) for finding in findings] + bad + [_result(one, unknown)]
     except Exception as error:  # a fault of ours must not hide the other results
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"

@@ -1,7 +1,6 @@
 """Two images of one saved folder, built in different folders at different times: the same files."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -13,11 +12,10 @@ from env.stack import PROJECT, load_stack
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 
-def test_two_cold_builds_without_a_network_give_the_same_files(tmp_path):
+def test_two_cold_builds_without_a_network_give_the_same_files(tmp_path, networkless):
     """Ten minutes and more: Horovod is compiled twice."""
     save_packages(load_stack("cpu"), folder=tmp_path / "packages")
-    apart = ["unshare", "--net"] if os.geteuid() == 0 else []
-    command = [*apart, sys.executable, "-m", "benchmarks.reproducible", "--output",
+    command = [*networkless, sys.executable, "-m", "benchmarks.reproducible", "--output",
                tmp_path / "record.json", "--packages", tmp_path / "packages"]  # fmt: skip
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -158,3 +158,24 @@ def test_a_fix_of_the_finding_comes_before_that_of_the_check():
     judge = lambda evidence: Finding(Status.FAIL, "a", "b", fix="now this")  # noqa: E731
     one = Check("x.y", "title", "static", (), "always this", judge)
     assert run_check(one, Evidence(facts=Facts({"a.b": Fact(1, "x")}))).fix == "now this"
+
+
+def test_a_rank_that_cannot_tell_does_not_hide_another_that_fails():
+    def judge(evidence):
+        values = evidence.of_ranks("a.b")
+        if "bad" in values.values():
+            return Finding(Status.FAIL, "good", "bad on some rank", fix="mend it")
+        return Finding(Status.PASS, "good", "good")
+
+    check = Check("a.b", "good everywhere", "launched", ("a.b",), "mend it", judge)
+    good, bad = Facts({"a.b": Fact("good", "x")}), Facts({"a.b": Fact("bad", "x")})
+    blind = Facts({"a.b": Fact(None, "x", problem="no permission")})
+
+    def judged(*ranks):
+        evidence = Evidence(Facts(), num_ranks=len(ranks), ranks=dict(enumerate(ranks)))
+        return [(result.status, result.ranks) for result in run_all(check, evidence)]
+
+    assert judged(good, bad, blind) == [(Status.FAIL, ()), (Status.UNKNOWN, (2,))]
+    assert judged(good, good, blind) == [(Status.UNKNOWN, (2,))]
+    assert judged(blind, blind) == [(Status.UNKNOWN, (0, 1))]
+    assert judged(good, good) == [(Status.PASS, ())]

@@ -40,7 +40,10 @@ SLICED = [
         ("3", (), "'3' names no GPU, there are 0 to 2"),
         ("0,9,1", (0,), "'9' names no GPU"),
         ("0,,1", (0,), "an empty entry"),
-        ("0,", (0,), "an empty entry"),
+        ("0,1,", (0, 1), ""),  # what scripts leave that join with commas: nothing is lost
+        ("0,,", (0,), ""),
+        (",0", (), "an empty entry"),
+        ("\u0661", (), "means nothing to CUDA"),  # a digit, but none of C's
         ("all", (), "'all' means nothing to CUDA"),
         ("gpu-a1", (), "means nothing"),
         ("1,1", (), "'1' names a device a second time"),
