@@ -29,7 +29,10 @@ _MAX_BYTES = 64 * 2**20
 _PIECE = re.compile(
     r"@chexnet-record (\d{1,7}) ([0-9a-f]{8}) (\d{1,5})/(\d{1,5}) ([0-9a-f]{8}) ([A-Za-z0-9+/=]+)#"
 )
-_PIECES_OF_PIECES = re.compile(r"@chexnet-record[ 0-9a-f/]*[A-Za-z0-9+/=]*#?|[A-Za-z0-9+/=]{40,}#")
+# A piece's end is looked for once where such letters begin, not again at each of them.
+_PIECES_OF_PIECES = re.compile(
+    r"@chexnet-record[ 0-9a-f/]*[A-Za-z0-9+/=]*#?|(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{40,}#"
+)
 # Far below what a launcher's daemon reads at once: where it cuts, it cuts few of them.
 _PIECE_CHARS = 800
 _REPEATS = 2

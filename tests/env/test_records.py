@@ -165,6 +165,17 @@ def test_forged_records_do_not_count(data):
     assert parse_output(forged(data))[0] == {}
 
 
+@pytest.mark.parametrize("text", ["A" * 10_000_000, "[" + "1," * 5_000_000, "9" * 10_000_000])
+def test_a_line_of_megabytes_is_read_at_once(text):
+    """It took hours when the time grew with the square of the length: then this never ends."""
+    assert parse_output(text) == ({}, text)
+
+
+def test_what_is_left_of_a_torn_piece_is_no_output():
+    line = render_lines(record(1, noise=noise(1)))[0]
+    assert parse_output(f"before\n{line[200:]}\nafter\n{line[:200]}")[1] == "before\nafter"
+
+
 def test_lines_are_short_and_printable():
     text = printed(record(1, noise=noise(1), control="\x1b[2J\r\n\0"))
     assert all(len(line) < 900 and line.isascii() for line in text.splitlines())
