@@ -98,7 +98,16 @@ class Host:
 
     def enter(self, argv: Sequence[str]) -> list[str]:
         """Return the command line that runs a command on this host."""
-        return ["nsenter", "--target", str(self.pid), "--all", "--root", "--wd=/", "--", *map(str, argv)]
+        return [
+            "nsenter",
+            "--target",
+            str(self.pid),
+            "--all",
+            "--root",
+            "--wd=/",
+            "--",
+            *map(str, argv),
+        ]
 
     def run(
         self,
