@@ -131,8 +131,11 @@ def _index(good: Sequence[str]) -> str:
     required=False,
 )
 def check_gpudirect(evidence: Evidence) -> Finding:
-    """WARN if there are GPUs and active RDMA ports, and no module that joins them."""
-    expected = "nvidia-peermem where GPUs and RDMA meet"
+    """WARN if there are GPUs and active RDMA ports, and nothing that joins them.
+
+    That is a module for peer memory, or the open kernel driver, whose dma-buf needs none.
+    """
+    expected = "nvidia-peermem or the open kernel driver, where GPUs and RDMA meet"
     active = [p for p in evidence.facts.value("rdma.ports") if p["state"] == "ACTIVE"]
     gpus = evidence.facts.value("gpu.device_files")
     if not active or not gpus:

@@ -18,6 +18,8 @@ from env.probes.reading import is_file
 
 _NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 _PEER_MODULES = ("nvidia_peermem", "nv_peer_mem", "nvidia_p2p_dma_buf")
+# What the open kernel driver calls itself; the closed one is "NVIDIA UNIX x86_64 Kernel Module".
+_OPEN_DRIVER = "Open Kernel Module"
 _MAX_GIDS = 256
 
 
@@ -29,8 +31,8 @@ def probe_rdma(
     ``rdma.ports``: ``{device, port, state, physical, link, rate, gids: {index: {gid, kind}}}``,
     none where the kernel has no such devices. ``rdma.files``: ``{name: usable}`` of
     /dev/infiniband. ``rdma.library``: where libibverbs is, None without one;
-    ``rdma.drivers``: names of its drivers. ``rdma.peer_memory``: kernel modules, and clients of
-    them, that give network cards GPU memory.
+    ``rdma.drivers``: names of its drivers. ``rdma.peer_memory``: what gives network cards GPU
+    memory: kernel modules, clients of them, the dma-buf of the open driver.
 
     Args:
         root: the folder in which /sys, /dev, /proc and /etc lie.
@@ -123,4 +125,6 @@ def _peer_memory(root: Path) -> Fact:
         return Fact(None, str(modules), problem=error.strerror or repr(error))
     clients = (root / "sys/kernel/mm/memory_peers").glob("*")
     found = [name for name in _PEER_MODULES if name in loaded] + [file.name for file in clients]
+    if _OPEN_DRIVER in _text(root / "proc/driver/nvidia/version"):
+        found.append("dma-buf of the open kernel driver")
     return Fact(sorted(set(found)), str(modules))

@@ -16,6 +16,7 @@ from env.probes.driver import probe_driver
 from env.probes.gpu import VARIABLES, kernel_pci, probe_gpu
 from env.probes.host import probe_host
 from env.probes.launch import probe_launch
+from env.probes.rdma import probe_rdma
 
 HERE = Path(__file__).parent
 LOCK = load_lock(HERE.parents[2] / "containers/cuda12/stack.lock.json")
@@ -155,7 +156,8 @@ def observe(driver, tmp_path):
         path = ":".join(filter(None, paths))
         environ |= extra | ({"LD_LIBRARY_PATH": path} if path else {})
         facts = Facts(probe_host(root, environ=environ)) | probe_gpu(root, environ=environ)
-        return facts | probe_driver(root, environ=environ) | probe_launch(environ=environ)
+        facts |= probe_driver(root, environ=environ) | probe_launch(environ=environ)
+        return facts | probe_rdma(root, environ=environ)
 
     def build(path):
         scenario, ranks, counts = load_scenario(path), {}, {}

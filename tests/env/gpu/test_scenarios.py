@@ -13,6 +13,7 @@ from env.result import Status
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.json"))
 QUIET = (Status.PASS, Status.SKIP)
+JUDGED = ("gpu.", "driver.", "network.gpudirect")
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
@@ -20,7 +21,7 @@ def test_a_scenario_gets_its_verdicts(path, observe):
     scenario, evidence = observe(path)
     loud = {}
     for one in known_checks().values():
-        if one.id.startswith(("gpu.", "driver.")) and (one.phase == "static" or evidence.ranks):
+        if one.id.startswith(JUDGED) and (one.phase == "static" or evidence.ranks):
             loud |= {one.id: [r for r in run_all(one, evidence) if r.status not in QUIET]}
     found = {name: results for name, results in loud.items() if results}
     expected = scenario["expect"]
