@@ -17,6 +17,7 @@ from pathlib import Path
 from containers.hosts import HostSlots
 from env.binding import CORES, NONE, SLOT, THREADS, BindingPlan, render_rankfile
 from env.checks.mpi import OPEN_MPI, family_of, version_of
+from env.cpulist import render_cpu_list
 from env.errors import EXIT_FAILED, UserError
 from env.network import Route
 
@@ -271,18 +272,26 @@ def _srun(launch: Launch) -> list[str]:
     return [
         *before, "srun", f"--mpi={launch.launcher.pmi}", "--overlap", "--kill-on-bad-exit=1",
         *(["--label"] if launch.label else []), f"--nodes={max(1, len(hosts))}",
-        f"--ntasks={len(plan.ranks)}", *places, _cpu_bind(plan),
+        f"--ntasks={len(plan.ranks)}", *places, *_cpu_bind(plan),
     ]  # fmt: skip
 
 
-def _cpu_bind(plan: BindingPlan) -> str:
-    """Return srun's binding: a mask for each rank of a host, where all hosts have the same."""
+def _cpu_bind(plan: BindingPlan) -> list[str]:
+    """Return srun's binding, and what the ranks' command begins with.
+
+    srun takes one list of masks, by the ranks of a host, for all hosts. Where the hosts gave
+    different CPUs each rank binds itself to those that the plan names for it.
+    """
     masks = {tuple(rank.cores for rank in ranks) for ranks in plan.hosts.values()}
     longest = max(masks, key=len, default=())
-    same = all(mask == longest[: len(mask)] for mask in masks)
-    if plan.mapping == NONE or not same or not all(longest):
-        return "--cpu-bind=none"
-    return "--cpu-bind=mask_cpu:" + ",".join(hex(sum(1 << n for n in cpus)) for cpus in longest)
+    if plan.mapping == NONE:
+        return ["--cpu-bind=none"]
+    if all(mask == longest[: len(mask)] for mask in masks):
+        numbers = ",".join(hex(sum(1 << n for n in cpus)) for cpus in longest)
+        return [f"--cpu-bind=mask_cpu:{numbers}"]
+    own = " ".join(f"{rank.rank}) cpus={render_cpu_list(rank.cores)};;" for rank in plan.ranks)
+    script = f'case $SLURM_PROCID in {own} esac; exec taskset -c "$cpus" "$@"'
+    return ["--cpu-bind=none", "sh", "-c", script, "rank"]
 
 
 def require_agent(launcher: Launcher, *, environ: Mapping[str, str] = os.environ) -> None:

@@ -1,5 +1,6 @@
 """Exact command lines of each launcher, and which of them is taken where."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,30 @@ def test_srun_gives_each_rank_of_a_host_its_mask():
         "--nodelist=a,b --ntasks-per-node=2 --distribution=block --cpu-bind=mask_cpu:0x5,0xa prog"
     )
     assert launch.files() == {}
+
+
+def test_ranks_of_hosts_with_other_cpus_bind_themselves_under_srun(tmp_path):
+    """srun takes one list of masks for all hosts: here host a gave CPUs 0-3, host b 8-11."""
+    cores = {"a": ((0, 1), (2, 3)), "b": ((8, 9), (10, 11))}
+    bindings = [
+        RankBinding(2 * h + n, n, host, cpus, None, 2, slots=(2 * n, 2 * n + 1))
+        for h, (host, both) in enumerate(cores.items())
+        for n, cpus in enumerate(both)
+    ]
+    launch = Launch(BindingPlan(tuple(bindings), 2), SRUN, TWO)
+    argv = render_launch(launch, command=["prog", "a b; $HOME"])
+    assert "--cpu-bind=none" in argv
+    assert argv[-2:] == ["prog", "a b; $HOME"]
+    taskset = tmp_path / "taskset"
+    taskset.write_text("#!/bin/sh\nprintf '<%s>' \"$@\"\n")
+    taskset.chmod(0o755)
+    own = argv[argv.index("--cpu-bind=none") + 1 :]
+    told = [
+        subprocess.run(own, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_PROCID": str(rank)},
+                       capture_output=True, text=True, check=True).stdout
+        for rank in range(4)
+    ]  # fmt: skip
+    assert told == [f"<-c><{cpus}><prog><a b; $HOME>" for cpus in ("0-1", "2-3", "8-9", "10-11")]
 
 
 def test_srun_with_unequal_hosts_reads_them_from_a_file(monkeypatch):
