@@ -8,8 +8,8 @@ fault. Leaves links between GPUs to ``env.checks.gpu_links``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from env.checks.evidence import Evidence
@@ -272,43 +272,72 @@ def _throttle(gpu: Gpu) -> Iterator[Finding]:
         yield gpu.finding(Status.WARN, "full clocks", ", ".join(slow))
 
 
-# What GPUs of one model on one host should have in common: a fact, in words, how to read it,
-# and how bad it is if not. Slots of unequal width are how some boards are built.
-_ALIKE: dict[str, tuple[str, Any, Status]] = {
-    "power_limit_mw": ("a power limit of", lambda v: f"{v / 1000:.0f} W", Status.WARN),
-    "clock_mhz": ("an application clock of", lambda v: f"{v} MHz", Status.WARN),
-    "ecc_mode": ("ECC", lambda v: "on" if v[0] else "off", Status.WARN),
-    "pcie_generation_max": ("a PCIe link of at most generation", str, Status.INFO),
-    "pcie_width_max": ("at most as many PCIe lanes as", str, Status.INFO),
-}
+@dataclass(frozen=True)
+class _Setting:
+    """What GPUs of one model on one host should have in common.
+
+    Attributes:
+        key: the fact.
+        words: what it is.
+        render: how its value reads.
+        status: how bad a difference is. Slots of unequal width are how some boards are built.
+        default: the fact that tells the value from which the GPU does its best, if any does.
+    """
+
+    key: str
+    words: str
+    render: Callable[[Any], str]
+    status: Status
+    default: str = ""
+
+    def is_low(self, gpu: Gpu) -> bool:
+        """Return whether a GPU is set below its own default."""
+        usual = gpu.device.get(self.default)
+        return usual is not None and gpu.device[self.key] < usual
+
+
+_ALIKE = (
+    _Setting("power_limit_mw", "a power limit of", lambda v: f"{v / 1000:.0f} W", Status.WARN,
+             "power_default_mw"),
+    _Setting("clock_mhz", "an application clock of", lambda v: f"{v} MHz", Status.WARN,
+             "clock_default_mhz"),
+    _Setting("ecc_mode", "ECC", lambda v: "on" if v[0] else "off", Status.WARN),
+    _Setting("pcie_generation_max", "a PCIe link of at most generation", str, Status.INFO),
+    _Setting("pcie_width_max", "at most as many PCIe lanes as", str, Status.INFO),
+)  # fmt: skip
 
 
 @gpu_check(
     "gpu.alike",
-    title="the GPUs of a host are set alike",
+    title="the GPUs of a host are set alike, and to no less than their defaults",
     covers=("PIN-15",),
     fix="set them alike: nvidia-smi --power-limit, --reset-applications-clocks, --ecc-config; for "
     "a link, look at the slot and its settings in the firmware",
 )
 def check_alike(evidence: Evidence, gpus: list[Gpu]) -> Iterator[Finding]:
-    """WARN if a GPU's power limit, clock or ECC differs from the others of its model.
+    """WARN if a GPU's power limit or clock is below its default, or differs from its model's.
 
-    INFO if its slot can do less than theirs.
+    WARN as well if its ECC differs; INFO if its slot can do less than theirs.
     """
-    for key in _ALIKE:
-        yield from _odd(gpus, key)
+    for setting in _ALIKE:
+        told = [gpu for gpu in gpus if gpu.device.get(setting.key) is not None]
+        for gpu in filter(setting.is_low, told):
+            default = setting.render(gpu.device[setting.default])
+            value = setting.render(gpu.device[setting.key])
+            text = f"{setting.words} {value}, {default} by default"
+            yield gpu.finding(setting.status, "its default or more", text)
+        yield from _odd([gpu for gpu in told if not setting.is_low(gpu)], setting)
 
 
-def _odd(group: list[Gpu], key: str) -> Iterator[Finding]:
-    words, render, status = _ALIKE[key]
+def _odd(group: list[Gpu], setting: _Setting) -> Iterator[Finding]:
     for model in {gpu.device.get("name") for gpu in group}:
         values = [
-            (gpu, render(gpu.device[key]))
+            (gpu, setting.render(gpu.device[setting.key]))
             for gpu in group
-            if gpu.device.get("name") == model and gpu.device.get(key) is not None
+            if gpu.device.get("name") == model
         ]
         usual = Counter(value for _, value in values).most_common(1)
         for gpu, value in values:
             if value != usual[0][0]:
-                text = f"{words} {value}, others have {usual[0][0]}"
-                yield gpu.finding(status, "as the others of its model", text)
+                text = f"{setting.words} {value}, others have {usual[0][0]}"
+                yield gpu.finding(setting.status, "as the others of its model", text)

@@ -75,6 +75,7 @@ def _values(ml: Binding) -> dict[str, str | Callable[[Handle], object]]:
         "retired_pending": "nvmlDeviceGetRetiredPagesPendingStatus",
         "clock_reasons": lambda gpu: _clock_reasons(ml, gpu),
         "clock_mhz": lambda gpu: ml.nvmlDeviceGetApplicationsClock(gpu, 1),
+        "clock_default_mhz": lambda gpu: ml.nvmlDeviceGetDefaultApplicationsClock(gpu, 1),
         "power_limit_mw": "nvmlDeviceGetEnforcedPowerLimit",
         "power_default_mw": "nvmlDeviceGetPowerManagementDefaultLimit",
         "pcie_generation": "nvmlDeviceGetCurrPcieLinkGeneration",

@@ -220,6 +220,10 @@ STATES = {
     ),
     "gpu.alike": (
         [(WARN, "a power limit of 350 W, others have 700 W", evidence(one(power_limit_mw=350000))),
+         (WARN, "a power limit of 350 W, 700 W by default", evidence(one(power_limit_mw=350000, power_default_mw=700000))),
+         (WARN, "an application clock of 300 MHz, 1980 MHz by default", evidence(one(clock_mhz=300, clock_default_mhz=1980))),
+         (WARN, "an application clock of 2 MHz, others have 1 MHz",
+          evidence(nvml(*(gpu(n, clock_mhz=1 + n // 2, clock_default_mhz=1) for n in range(3))))),
          (WARN, "ECC off, others have on", evidence(one(ecc_mode=[0, 0])))],
         evidence(lost=["gpu.nvml"]),
     ),

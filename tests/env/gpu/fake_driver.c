@@ -250,12 +250,15 @@ result nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *un
     *failure = (unsigned)part(value, "failure");
     return OK;
 }
-result nvmlDeviceGetApplicationsClock(void *handle, unsigned type, unsigned *out) {
-    json value; result bad = ask("nvmlDeviceGetApplicationsClock", handle, "clock_mhz", &value);
-    (void)type;
-    if (!bad) *out = (unsigned)integer(value);
-    return bad;
-}
+#define CLOCK(function, key) \
+    result function(void *handle, unsigned type, unsigned *out) { \
+        json value; result bad = ask(#function, handle, key, &value); \
+        (void)type; \
+        if (!bad) *out = (unsigned)integer(value); \
+        return bad; \
+    }
+CLOCK(nvmlDeviceGetApplicationsClock, "clock_mhz")
+CLOCK(nvmlDeviceGetDefaultApplicationsClock, "clock_default_mhz")
 result nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *out) {
     json value; result bad = ask("nvmlDeviceGetNvLinkState", handle, "nvlinks", &value);
     if (bad) return bad;
