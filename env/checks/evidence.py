@@ -69,19 +69,19 @@ class Evidence:
         }
 
     @cached_property
-    def other_hosts(self) -> dict[str, Facts]:
-        """The facts of each host that a rank looked at for the static checks, by its name."""
+    def other_hosts(self) -> dict[str, int]:
+        """The rank that looked at each other host for the static checks, by the host's name."""
         return {
-            self.host_of(rank): facts
+            self.host_of(rank): rank
             for rank, facts in self.ranks.items()
             if facts["rank.of_host"].value
         }
 
     @cached_property
-    def looks(self) -> dict[str, Mapping[str, int]]:
-        """For each other host a number by fact: the same number for what is equal."""
+    def looks(self) -> dict[int, Mapping[str, int]]:
+        """For each rank's record a number by fact: the same number for what is equal."""
         numbers: dict[str | int, int] = {}
-        return {host: _Looks(facts, numbers) for host, facts in self.other_hosts.items()}
+        return {rank: _Looks(facts, numbers) for rank, facts in self.ranks.items()}
 
     def at(self, facts: Facts) -> Evidence:
         """Return this evidence as another host has it, which told these facts."""
@@ -155,7 +155,7 @@ class Evidence:
 
 
 class _Looks(dict[str, int]):
-    """Numbers for the facts of a host, made when they are asked for."""
+    """Numbers for the facts of a record, made when they are asked for."""
 
     def __init__(self, facts: Facts, numbers: dict[str | int, int]) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class _Looks(dict[str, int]):
 
     def __missing__(self, key: str) -> int:
         fact, numbers = self._facts[key], self._numbers
-        # Records share what is equal in them: most facts are the very ones of another host.
+        # Records share what is equal in them: most facts are the very ones of another rank.
         number = numbers.get(id(fact)) if key in self._facts else None
         if number is None:
             text = json.dumps([fact.value, fact.problem], default=repr)

@@ -30,6 +30,7 @@ class Look:
     Attributes:
         probes: what every rank observes.
         of_host: what the first rank of a host observes for all of them.
+        of_launch: what that rank observes wherever ``of_host`` is not.
         except_boot: the boot id of a host that needs no ``of_host``: somebody has looked there.
         paths: files and folders that every rank should see.
         join: whether to join the other ranks, through Horovod.
@@ -39,6 +40,7 @@ class Look:
 
     probes: tuple[Probe, ...] = ()
     of_host: tuple[Probe, ...] = ()
+    of_launch: tuple[Probe, ...] = ()
     except_boot: str | None = None
     paths: tuple[Path, ...] = ()
     join: bool = True
@@ -68,11 +70,12 @@ def observe_rank(look: Look, *, lock_sha256: Fact) -> Iterator[Facts]:
         lost = Fact(None, "hvd.init()", problem="never came back from joining the other ranks")
         facts |= {"frameworks.horovod_init": lost}
     yield facts
-    if look.of_host and launch["launch.local_rank"].value in (0, None):
+    if launch["launch.local_rank"].value in (0, None) and (look.of_host or look.of_launch):
+        stands = bool(look.of_host) and facts["host.boot_id"].value != look.except_boot
         of_host = Facts(mine)
-        for probe in look.of_host if facts["host.boot_id"].value != look.except_boot else ():
+        for probe in look.of_host if stands else look.of_launch:
             of_host |= probe()
-        yield of_host | {"rank.of_host": Fact(len(of_host) > 1, "this rank is its host's first")}
+        yield of_host | {"rank.of_host": Fact(stands, "this rank is its host's first")}
     if look.join:
         yield Facts(mine) | join_ranks(look)
 

@@ -165,7 +165,7 @@ def test_forged_records_do_not_count(data):
     assert parse_output(forged(data))[0] == {}
 
 
-@pytest.mark.parametrize("text", ["A" * 10_000_000, "[" + "1," * 5_000_000, "9" * 10_000_000])
+@pytest.mark.parametrize("text", ["A" * 2_000_000, "[" + "1," * 1_000_000, "9" * 2_000_000])
 def test_a_line_of_megabytes_is_read_at_once(text):
     """It took hours when the time grew with the square of the length: then this never ends."""
     assert parse_output(text) == ({}, text)
