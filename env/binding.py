@@ -16,7 +16,7 @@ from pathlib import Path
 from env.cpulist import render_cpu_list
 from env.dealing import Seat, deal_cores
 from env.errors import UserError
-from env.topology import Core, Gpu, HostTopology
+from env.topology import HostTopology
 
 SCHEMA_VERSION = 2
 
@@ -131,25 +131,6 @@ def plan_job(
     )
     mapping = THREADS if parts else SLOT if in_a_row else CORES
     return BindingPlan(tuple(bindings), width, mapping=mapping if width else NONE)
-
-
-def plan_local(
-    ranks: int,
-    *,
-    host: str,
-    cores: Sequence[tuple[int, ...]],
-    num_gpus: int = 0,
-    share_cores: bool = False,
-) -> BindingPlan:
-    """Plan for one host of which no more is known than its cores, in a launcher's order.
-
-    Raises:
-        UserError: as ``plan_job``.
-    """
-    cpus = tuple(sorted(cpu for core in cores for cpu in core))
-    gpus = tuple(Gpu(f"GPU {n}") for n in range(num_gpus))
-    topology = HostTopology(host, tuple(Core(core) for core in cores), cpus, cpus, gpus)
-    return plan_job([HostShare(topology, ranks)], share_cores=share_cores)
 
 
 def _refuse_impossible(share: HostShare, *, with_gpus: bool, share_cores: bool) -> None:

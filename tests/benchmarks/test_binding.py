@@ -10,12 +10,12 @@ import pytest
 
 import benchmarks
 from benchmarks import binding
-from env.binding import HostShare, plan_job, plan_local
+from env.binding import HostShare, plan_job
 from env.errors import UserError
 from env.topology import Core, HostTopology
 
 FOLDER = Path(benchmarks.__file__).parent
-FOUR = tuple((n,) for n in range(4))
+FOUR = HostTopology("h", tuple(Core((n,)) for n in range(4)), (0, 1, 2, 3), (0, 1, 2, 3))
 
 
 def tail(line):
@@ -23,7 +23,7 @@ def tail(line):
 
 
 def test_every_mapping_is_told_in_open_mpi_s_own_words(tmp_path):
-    plan = plan_local(2, host="h", cores=FOUR)
+    plan = plan_job([HostShare(FOUR, 2)])
     lines = {
         name: tail(binding.render_mapping(name, plan=plan, command=["prog"], folder=tmp_path))
         for name in binding.MAPPINGS
@@ -46,7 +46,8 @@ def test_a_plan_that_needs_a_file_gets_it(tmp_path):
 
 @pytest.mark.mpi
 def test_the_masks_are_those_that_the_ranks_see(tmp_path):
-    plan = plan_local(1, host=os.uname().nodename, cores=FOUR[:1])
+    topology = HostTopology(os.uname().nodename, (Core((0,)),), (0,), (0,))
+    plan = plan_job([HostShare(topology, 1)])
     (free,) = binding.measure_masks("--bind-to none", plan=plan, folder=tmp_path / "none")
     (bound,) = binding.measure_masks("plan", plan=plan, folder=tmp_path / "plan")
     cpus = sorted(os.sched_getaffinity(0))

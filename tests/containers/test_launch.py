@@ -18,11 +18,12 @@ from containers.launch import (
     run_command,
 )
 from containers.launchers import Launch, find_launcher
-from env.binding import plan_local
+from env.binding import HostShare, plan_job
 from env.errors import UserError
 from env.stack import PROJECT
+from env.topology import Core, HostTopology
 
-FOUR = tuple((n,) for n in range(4))
+FOUR = HostTopology("h", tuple(Core((n,)) for n in range(4)), (0, 1, 2, 3), (0, 1, 2, 3))
 
 
 def test_here_python_is_this_interpreter_and_arguments_stay_tokens():
@@ -40,7 +41,7 @@ def test_in_an_image_every_rank_enters_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     image = tmp_path / "x.sif"
     image.touch()
-    launch = Launch(plan_local(2, host="h", cores=FOUR))
+    launch = Launch(plan_job([HostShare(FOUR, 2)]))
     line = launch_command(
         launch, command=["python", "-m", "env"], site=Site(image, binds=(tmp_path,))
     )

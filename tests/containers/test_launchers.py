@@ -16,11 +16,12 @@ from containers.launchers import (
     render_launch,
     require_agent,
 )
-from env.binding import CORES, NONE, THREADS, BindingPlan, RankBinding, plan_local
+from env.binding import CORES, NONE, THREADS, BindingPlan, HostShare, RankBinding, plan_job
 from env.errors import UserError
 from env.network import Route
+from env.topology import Core, HostTopology
 
-FOUR = tuple((n,) for n in range(4))
+FOUR = HostTopology("h", tuple(Core((n,)) for n in range(4)), (0, 1, 2, 3), (0, 1, 2, 3))
 PATIENCE = "--mca odls_base_sigkill_timeout 5"
 OPEN_MPI_5 = Launcher(series=5)
 SRUN = Launcher("srun", pmi="pmix")
@@ -58,7 +59,7 @@ def line(launch, *, as_root=False):
     ],
 )  # fmt: skip
 def test_mpirun_on_this_machine(ranks, share, as_root, expected):
-    launch = Launch(plan_local(ranks, host="h", cores=FOUR, share_cores=share))
+    launch = Launch(plan_job([HostShare(FOUR, ranks)], share_cores=share))
     assert line(launch, as_root=as_root) == expected
 
 

@@ -20,7 +20,6 @@ from env.binding import (
     HostShare,
     load_plan,
     plan_job,
-    plan_local,
     render_plan,
     render_rankfile,
 )
@@ -30,7 +29,8 @@ from env.lstopo import parse_lstopo
 from env.topology import Core, Gpu, HostTopology, launcher_order
 
 RENDER = runpy.run_path(str(Path(__file__).parent / "topologies" / "render.py"))
-EIGHT = tuple((n,) for n in range(8))
+CPUS = tuple(range(8))
+EIGHT = HostTopology("n1", tuple(Core((n,)) for n in CPUS), CPUS, CPUS)
 
 
 def machine(name, **changes):
@@ -47,19 +47,20 @@ def cores_of(plan):
 
 
 def test_two_ranks_on_eight_cores_get_four_each():
-    plan = plan_local(2, host="n1", cores=EIGHT)
+    plan = plan_job([HostShare(EIGHT, 2)])
     assert [rank.cores for rank in plan.ranks] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert [rank.threads for rank in plan.ranks] == [4, 4]
     assert (plan.cores_per_rank, plan.mapping) == (4, SLOT)
 
 
 def test_left_over_cores_stay_free():
-    plan = plan_local(3, host="n1", cores=EIGHT)
+    plan = plan_job([HostShare(EIGHT, 3)])
     assert [rank.cores for rank in plan.ranks] == [(0, 1), (2, 3), (4, 5)]
 
 
 def test_a_core_brings_its_hardware_threads_and_counts_once():
-    plan = plan_local(2, host="n1", cores=((0, 4), (1, 5), (2, 6), (3, 7)))
+    twofold = tuple(Core((n, n + 4)) for n in range(4))
+    plan = plan_job([HostShare(replace(EIGHT, cores=twofold), 2)])
     assert [rank.cores for rank in plan.ranks] == [(0, 1, 4, 5), (2, 3, 6, 7)]
     assert plan.ranks[0].threads == 2
 
@@ -183,15 +184,16 @@ def test_a_host_without_gpus_among_others_is_named():
     ("ranks", "gpus", "named"), [(0, 0, "0 ranks"), (9, 0, "9 ranks"), (5, 4, "5 ranks")]
 )
 def test_impossible_plans_name_the_number_and_the_cure(ranks, gpus, named):
+    with_gpus = replace(EIGHT, gpus=tuple(Gpu(f"pci{n}") for n in range(gpus)))
     with pytest.raises(UserError) as caught:
-        plan_local(ranks, host="n1", cores=EIGHT, num_gpus=gpus)
+        plan_job([HostShare(with_gpus, ranks)])
     assert caught.value.exit_code == 2
     assert named in caught.value.found
     assert "--ranks" in caught.value.fix
 
 
 def test_shared_cores_bind_nothing():
-    plan = plan_local(9, host="n1", cores=EIGHT, share_cores=True)
+    plan = plan_job([HostShare(EIGHT, 9)], share_cores=True)
     assert (plan.cores_per_rank, plan.mapping) == (0, NONE)
     assert {rank.cores for rank in plan.ranks} == {()}
     assert {rank.threads for rank in plan.ranks} == {1}
