@@ -12,13 +12,13 @@ from typing import Any
 
 from env.checks.evidence import Evidence
 from env.checks.registry import LAUNCHED, check
+from env.interfaces import DAEMONS, EXCLUDE, INCLUDE, MPI, NCCL, choose
 from env.network import is_host_only, reachable, shared_route, twins
 from env.result import Finding, Status
 
-_MPI_INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
-_MPI_EXCLUDE = "OMPI_MCA_btl_tcp_if_exclude"
-_NCCL = "NCCL_SOCKET_IFNAME"
-_READS = ("network.interfaces", "launch.settings", "host.name", "host.boot_id")
+_OF_MPI = (MPI + INCLUDE, MPI + EXCLUDE)
+_LISTS = (NCCL, *_OF_MPI, DAEMONS + INCLUDE, DAEMONS + EXCLUDE)
+_READS = ("network.interfaces", "launch.settings", "settings.assigned", "host.name", "host.boot_id")
 
 
 @check(
@@ -31,17 +31,18 @@ _READS = ("network.interfaces", "launch.settings", "host.name", "host.boot_id")
     "OMPI_MCA_btl_tcp_if_include as a network (10.0.0.0/24); --hosts does so by itself",
 )
 def check_network(evidence: Evidence) -> Iterator[Finding]:
-    """FAIL if an address is on two hosts, or a setting names an interface that a host lacks.
+    """FAIL if an address is on two hosts, or a setting leaves a host no way to the others.
 
     FAIL too if hosts have interfaces that lead nowhere (docker0) and MPI is not told which to
-    use. WARN if the hosts share no network. PASS for one host.
+    use, or told to use them. WARN if NCCL is, or if the hosts share no network. PASS for one
+    host.
     """
     hosts = _first_of_hosts(evidence, "network.interfaces")
     expected = "one network that every host has an address of its own in"
     if len(hosts) < 2:
         yield Finding(Status.PASS, expected, "one host")
         return
-    settings = _first_of_hosts(evidence, "launch.settings")
+    settings = _told(evidence)
     for address, owners in twins(hosts).items():
         yield Finding(
             Status.FAIL, "addresses of their own", f"{address} is on {' and on '.join(owners)}",
@@ -49,10 +50,8 @@ def check_network(evidence: Evidence) -> Iterator[Finding]:
             fix="give the hosts or containers addresses that lead to one of them each: the host's "
             "own network (--network host), or an overlay",
         )  # fmt: skip
-    yield from _without_match(hosts, settings)
-    told = [
-        name for name in (*_MPI_INCLUDE, _MPI_EXCLUDE) if any(name in s for s in settings.values())
-    ]
+    yield from _misled(hosts, settings)
+    told = any(name in s for s in settings.values() for name in (*_OF_MPI, DAEMONS + INCLUDE))
     route = shared_route(hosts)
     nowhere = sorted(
         {
@@ -64,60 +63,46 @@ def check_network(evidence: Evidence) -> Iterator[Finding]:
     )
     if nowhere and not told:
         found = f"MPI is not told which interfaces to use, and {', '.join(nowhere)} lead nowhere"
-        yield Finding(Status.FAIL, expected, found, where=_MPI_INCLUDE[0])
+        yield Finding(Status.FAIL, expected, found, where=MPI + INCLUDE)
     elif route is None and not told and not twins(hosts):
         lists = (f"{host}: {', '.join(reachable(i)) or 'none'}" for host, i in hosts.items())
         yield Finding(Status.WARN, expected, f"no network is on all of them ({'; '.join(lists)})")
 
 
-def _without_match(
+def _told(evidence: Evidence) -> dict[str, dict[str, str]]:
+    """Return what is set on each host; files of this host's stand for those of the others."""
+    rows = reversed(evidence.facts["settings.assigned"].value or ())
+    of_files = {row["name"]: row["value"] for row in rows if row["origin"] != "environment"}
+    settings = _first_of_hosts(evidence, "launch.settings")
+    return {host: {**of_files, **own} for host, own in settings.items()}
+
+
+def _misled(
     hosts: Mapping[str, Any], settings: Mapping[str, Mapping[str, str]]
 ) -> Iterator[Finding]:
-    """Yield a finding for each setting that fits no interface of some host."""
-    for name in (_NCCL, *_MPI_INCLUDE):
-        without = {}
+    """Yield a finding for each setting that leaves some host no interface, or a wrong one."""
+    for name in _LISTS:
+        without, wrong, value = {}, {}, ""
         for host, interfaces in hosts.items():
-            value = settings.get(host, {}).get(name)
-            if value and not matching(value, interfaces, nccl=name == _NCCL):
-                without[host] = (value, [entry["name"] for entry in interfaces])
+            own = settings.get(host, {}).get(name, "")
+            choice = choose(name, own, interfaces)
+            if choice and (not choice.left or choice.is_local):
+                without[host] = f"{host} has {', '.join(entry['name'] for entry in interfaces)}"
+            elif choice and choice.local and choice.is_of_data:
+                wrong[host] = f"{', '.join(choice.local)} of {host}"
+            value = own if host in without or host in wrong else value
         if without:
-            texts = (f"{host} has {', '.join(names)}" for host, (_, names) in without.items())
-            value = next(iter(without.values()))[0]
             yield Finding(
-                Status.FAIL, "an interface of that name on every host",
-                f"{name}={value}: {'; '.join(texts)}", where=name, hosts=tuple(without),
+                Status.FAIL, "an interface of that name on every host, that leads to the others",
+                f"{name}={value}: {'; '.join(without.values())}", where=name, hosts=tuple(without),
             )  # fmt: skip
-
-
-def matching(value: str, interfaces: list[Mapping[str, Any]], *, nccl: bool) -> list[str]:
-    """Return the interfaces that a setting chooses.
-
-    NCCL takes prefixes, after ``=`` exact names and after ``^`` what to leave out; a port after
-    a colon does not count. Open MPI takes exact names, and networks in CIDR form.
-    """
-    names = [entry["name"] for entry in interfaces if entry["up"]]
-    if nccl:
-        kind = value[:1] if value[:1] in "^=" else ""
-        wanted = [part.partition(":")[0].strip() for part in value[len(kind) :].split(",")]
-        chosen = [
-            name for name in names
-            if any(name == w if kind == "=" else name.startswith(w) for w in wanted if w)
-        ]  # fmt: skip
-        return [name for name in names if name not in chosen] if kind == "^" else chosen
-    parts = [part.strip() for part in value.split(",")]
-    return [
-        entry["name"]
-        for entry in interfaces
-        if entry["up"] and any(part == entry["name"] or _inside(entry, part) for part in parts)
-    ]
-
-
-def _inside(entry: Mapping[str, Any], network: str) -> bool:
-    try:
-        wanted = ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
-    return any(ipaddress.ip_interface(a).ip in wanted for a in entry["addresses"])
+        if wrong:
+            yield Finding(
+                Status.WARN if name == NCCL else Status.FAIL,
+                "no interface that leads to no other host",
+                f"{name}={value} lets in {'; '.join(wrong.values())}", where=name,
+                hosts=tuple(wrong),
+            )  # fmt: skip
 
 
 @check(

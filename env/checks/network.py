@@ -5,29 +5,15 @@ Leaves RDMA to ``env.checks.rdma``, and whether hosts can meet to ``env.checks.h
 
 from __future__ import annotations
 
-import fnmatch
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from env.checks.evidence import Evidence
 from env.checks.registry import check
 from env.checks.settings import effective
+from env.interfaces import EXCLUDE, INCLUDE, MPI, NCCL, Choice, both_ways, choose
 from env.network import is_host_only
 from env.result import Finding, Status
-
-# Which settings name interfaces, and how their tool matches: by the beginning of a name, by
-# the whole name, or by the whole name or a network.
-_CHOOSERS = {
-    "NCCL_SOCKET_IFNAME": "beginning", "NCCL_OOB_NET_IFNAME": "beginning",
-    "HOROVOD_GLOO_IFACE": "whole", "GLOO_SOCKET_IFNAME": "whole",
-    "OMPI_MCA_btl_tcp_if_include": "network", "OMPI_MCA_oob_tcp_if_include": "network",
-    "PRTE_MCA_oob_tcp_if_include": "network", "PRTE_MCA_prte_if_include": "network",
-    "OMPI_MCA_ptl_tcp_if_include": "network", "PMIX_MCA_ptl_tcp_if_include": "network",
-    "UCX_NET_DEVICES": "ucx", "NCCL_IB_HCA": "rdma",
-}  # fmt: skip
-_RESTRICTIONS = ("NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude")
-_EVERYTHING = ("all", "any")
 
 
 @check(
@@ -67,83 +53,45 @@ def _is_loopback(address: str) -> bool:
 
 @check(
     "network.chosen",
-    title="interfaces and devices that settings name are there",
+    title="interfaces and devices that settings choose are there, and lead to other hosts",
     covers=("NET-02",),
     reads=("settings.assigned", "network.interfaces", "rdma.ports"),
     fix="name interfaces or networks that every host has, or take the setting out",
     required=False,
 )
 def check_chosen(evidence: Evidence) -> Iterator[Finding]:
-    """FAIL if a setting names no interface, network or device of this host that is up.
+    """FAIL if a setting leaves no interface, network or device of this host that is up.
 
-    WARN if it names one that leads to no other host, such as docker0 or a loopback.
+    FAIL too if it leaves several hosts only such as lead to no other (docker0, a loopback), or
+    if Open MPI is told both what to use and what to leave out. WARN if it leaves one host only
+    such, or lets one in beside others.
     """
-    interfaces = evidence.facts.value("network.interfaces")
-    for setting in effective(evidence):
-        rule, value = _CHOOSERS.get(setting["name"]), setting["value"].strip()
-        if rule is None or not value or value.lower() in _EVERYTHING or value.startswith("^"):
-            continue
-        ports = evidence.facts.value("rdma.ports") if rule in ("ucx", "rdma") else []
-        dead, chosen = choose(value, rule, interfaces, ports)
-        shown = f"{setting['name']}={value}"
-        there = ", ".join(_usable(interfaces, ports, rule)) or "none"
-        if not chosen or (dead and rule == "network"):
-            # One more word that matches nothing harms nobody where the rest is found, except
-            # to Open MPI, which then refuses.
-            text = f"{shown}: {', '.join(dead)} matches nothing that is up here"
-            yield Finding(Status.FAIL, f"one of {there}", text, where=setting["origin"])
-        elif all(_is_local(entry) for entry in chosen) and rule != "rdma":
-            text = f"{shown} leads to no other host"
-            yield Finding(Status.WARN, f"one of {there}", text, where=setting["origin"])
+    interfaces, settings = evidence.facts.value("network.interfaces"), effective(evidence)
+    for setting in settings:
+        devices = setting["name"] in ("UCX_NET_DEVICES", "NCCL_IB_HCA")
+        ports = evidence.facts.value("rdma.ports") if devices else ()
+        choice = choose(setting["name"], setting["value"], interfaces, ports=ports)
+        if choice and (judged := _judge(choice, several=evidence.num_hosts > 1)):
+            found = f"{setting['name']}={setting['value']}{judged[1]}"
+            there = f"one of {', '.join(choice.usable) or 'none'}"
+            yield Finding(judged[0], there, found, where=setting["origin"])
+    for stem in both_ways(setting["name"] for setting in settings if setting["value"]):
+        found = f"{stem}_include and {stem}_exclude are both set"
+        yield Finding(Status.FAIL, "one of the two, or Open MPI stops", found, where=stem)
 
 
-def choose(
-    value: str, rule: str, interfaces: Sequence[Mapping[str, Any]], ports: Sequence[Mapping]
-) -> tuple[list[str], list[Mapping[str, Any]]]:
-    """Return the words of a setting that match nothing, and what the others match."""
-    exact = value.startswith("=") or rule not in ("beginning", "rdma")
-    words = [word.strip() for word in value.lstrip("=").split(",") if word.strip()]
-    up = [entry for entry in interfaces if entry["up"]]
-    devices = [{"name": p["device"], "port": p["port"], "loopback": False} for p in ports]
-    dead, chosen = [], []
-    for word in words:
-        if rule == "network" and "/" in word:
-            found = [entry for entry in up if _in_network(entry, word)]
-        elif rule in ("ucx", "rdma"):
-            found = [d for d in devices if _is_device(d, word, exact)]
-            found += [e for e in up if rule == "ucx" and fnmatch.fnmatch(e["name"], word)]
-        else:
-            found = [
-                e for e in up if e["name"] == word or (not exact and e["name"].startswith(word))
-            ]
-        chosen += found
-        dead += [] if found else [word]
-    return dead, chosen
-
-
-def _in_network(entry: Mapping[str, Any], word: str) -> bool:
-    try:
-        network = ipaddress.ip_network(word, strict=False)
-        return any(ipaddress.ip_interface(text).ip in network for text in entry["addresses"])
-    except ValueError:
-        return False
-
-
-def _is_device(device: Mapping[str, Any], word: str, exact: bool) -> bool:
-    name, _, port = word.partition(":")
-    same = device["name"] == name if exact else device["name"].startswith(name)
-    return same and port in ("", str(device["port"]))
-
-
-def _is_local(entry: Mapping[str, Any]) -> bool:
-    return entry["loopback"] or is_host_only(entry["name"])
-
-
-def _usable(
-    interfaces: Sequence[Mapping[str, Any]], ports: Sequence[Mapping[str, Any]], rule: str
-) -> list[str]:
-    names = [] if rule == "rdma" else [e["name"] for e in interfaces if e["up"]]
-    return names + [f"{p['device']}:{p['port']}" for p in ports]
+def _judge(choice: Choice, *, several: bool) -> tuple[Status, str] | None:
+    if choice.is_refused:
+        # One more word that matches nothing harms nobody where the rest is found, except
+        # to Open MPI, which then refuses.
+        dead = f": {', '.join(choice.dead)} matches nothing that is up here"
+        return Status.FAIL, dead if choice.dead else " leaves no interface that is up here"
+    if choice.is_local:
+        status = Status.FAIL if several and choice.is_of_data else Status.WARN
+        return status, f" leads to no other host: it leaves {', '.join(choice.local)}"
+    if choice.local and choice.is_of_data:
+        return Status.WARN, f" lets in {', '.join(choice.local)}, which leads to no other host"
+    return None
 
 
 @check(
@@ -158,7 +106,7 @@ def _usable(
 def check_host_only(evidence: Evidence) -> Finding:
     """INFO if interfaces such as docker0 are up: a launch on several hosts must leave them out.
 
-    PASS where settings choose the interfaces, or none such is up. The launcher of this project
+    PASS where a setting leaves them out, or none such is up. The launcher of this project
     names the networks that the hosts share by itself.
     """
     interfaces = evidence.facts.value("network.interfaces")
@@ -166,7 +114,11 @@ def check_host_only(evidence: Evidence) -> Finding:
         e["name"] for e in interfaces if e["up"] and is_host_only(e["name"]) and e["addresses"]
     ]
     expected = "interfaces that lead to other hosts, or a choice among them"
-    chosen = [s["name"] for s in effective(evidence) if s["name"] in _RESTRICTIONS]
+    choices = [choose(s["name"], s["value"], interfaces) for s in effective(evidence)]
+    chosen = [
+        c.name for c in choices
+        if c and c.name in (NCCL, MPI + INCLUDE, MPI + EXCLUDE) and not set(local) & set(c.local)
+    ]  # fmt: skip
     if not local:
         return Finding(Status.PASS, expected, "no others")
     if chosen:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from env.checks.evidence import Evidence
-from env.checks.network import choose
 from env.checks.registry import LAUNCHED, check
 from env.checks.settings import effective
+from env.interfaces import choose
 from env.result import Finding, Status
 
 
@@ -90,7 +90,8 @@ def check_ports(evidence: Evidence) -> Iterator[Finding]:
     wanted = settings.get("NCCL_IB_HCA", "")
     index = settings.get("NCCL_IB_GID_INDEX", "")
     named = wanted and not wanted.startswith("^")
-    chosen = choose(wanted, "rdma", [], ports)[1] if named else []
+    choice = choose("NCCL_IB_HCA", wanted, (), ports=ports)
+    chosen = choice.left if choice else ()
     for port in ports:
         place = f"{port['device']} port {port['port']}"
         is_named = any((c["name"], c["port"]) == (port["device"], port["port"]) for c in chosen)

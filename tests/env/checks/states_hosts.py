@@ -43,6 +43,13 @@ def two(first=None, second=None, **more):
 DOCKER = interface("docker0", "172.17.0.1/16")
 NCCL = {"settings": {"NCCL_SOCKET_IFNAME": "eth0"}}
 MPI = {"settings": {INCLUDE: "10.0.0.0/24"}}
+EXCLUDE = "OMPI_MCA_btl_tcp_if_exclude"
+OUT = {"settings": {EXCLUDE: "lo"}}
+IN_A_FILE = {
+    "settings.assigned": [
+        {"name": EXCLUDE, "value": "lo,docker0", "origin": "/home/u/.openmpi/mca-params.conf"}
+    ]
+}
 SUMS = {"rank.allreduce": {"mib": 16, "wrong": 0, "seconds": 0.01, "gb_s": 1.5}}
 SITE = Site("good1", {}, {}, {"allreduce_gb_s": 2.0})
 PATHS = {"rank.paths": {"/data": True}}
@@ -81,6 +88,11 @@ STATES = {
             (FAIL, "NCCL_SOCKET_IFNAME=eth0: node2 has lo, ens3", two(host(1, **NCCL), host(2, name="ens3", **NCCL))),
             (FAIL, f"{INCLUDE}=eth9", two(*(host(n, settings={INCLUDE: "eth9"}) for n in (1, 2)))),
             (FAIL, "docker0 lead nowhere", two(host(1, DOCKER), host(2, DOCKER))),
+            (FAIL, "exclude=lo lets in docker0 of node1", two(host(1, DOCKER, **OUT), host(2, **OUT))),
+            (FAIL, "exclude=docker0 lets in lo of node1", two(*(host(n, settings={EXCLUDE: "docker0"}) for n in (1, 2)))),
+            (WARN, "^lo lets in docker0 of node1; docker0 of node2", two(*(host(n, DOCKER, settings={"NCCL_SOCKET_IFNAME": "^lo", INCLUDE: "eth0"}) for n in (1, 2)))),
+            (FAIL, "^eth,lo: node1 has", two(*(host(n, DOCKER, settings={"NCCL_SOCKET_IFNAME": "^eth,lo", INCLUDE: "eth0"}) for n in (1, 2)))),
+            (FAIL, "include=lo: node1 has", two(*(host(n, settings={INCLUDE: "lo"}) for n in (1, 2)))),
             (WARN, "no network is on all", two(second=host(2, **{"network.interfaces": [interface("eth0", "10.0.1.2/24")]}))),
         ],
         two(lost=["network.interfaces"]),
@@ -104,6 +116,8 @@ PASSES = {
         two(),
         two(host(1, DOCKER, **MPI), host(2, DOCKER, **MPI)),
         two(host(1, **NCCL), host(2, **NCCL)),
+        two(*(host(n, settings={"NCCL_SOCKET_IFNAME": "=eth0:5000"}) for n in (1, 2))),
+        evidence(IN_A_FILE, ranks=(host(1, DOCKER), host(2, DOCKER))),
         evidence(ranks=(host(1), host(1))),
     ],
     "hosts.names": [two(), two(second=host(2, own=["127.0.1.1", "10.0.0.2"])), evidence(ranks=(host(1, own=["127.0.1.1"]),) * 2)],

@@ -37,6 +37,8 @@ ETH0 = {
 }
 LO = ETH0 | {"name": "lo", "loopback": True, "addresses": ["127.0.0.1/8"], "kind": "virtual"}
 DOCKER0 = ETH0 | {"name": "docker0", "addresses": ["172.17.0.1/16"], "kind": "bridge"}
+VETH = ETH0 | {"name": "veth1", "addresses": ["fe80::1/64"], "kind": "virtual"}
+WITH_DOCKER = {"network.interfaces": [LO, ETH0, DOCKER0]}
 PINNED = """\
 FROM docker.io/library/debian:bookworm-slim AS build
 RUN apt-get install -y --no-install-recommends gcc=4:12.2.0-3 ca-certificates=20230311
@@ -413,11 +415,24 @@ STATES = {
          (FAIL, "192.168.0.0/24 matches nothing", evidence(settings(OMPI_MCA_btl_tcp_if_include="eth0,192.168.0.0/24"))),
          (FAIL, "mlx4_0 matches nothing", evidence(settings("/etc/nccl.conf", NCCL_IB_HCA="mlx4_0"))),
          (FAIL, "mlx5_0:2 matches nothing", evidence(settings(UCX_NET_DEVICES="mlx5_0:2"))),
-         (WARN, "leads to no other host", evidence(settings(NCCL_SOCKET_IFNAME="lo")))],
+         (WARN, "leads to no other host", evidence(settings(NCCL_SOCKET_IFNAME="lo"))),
+         (FAIL, "leads to no other host: it leaves lo", several(settings(NCCL_SOCKET_IFNAME="lo"))),
+         # What a list leaves out counts as what it names.
+         (WARN, "^lo lets in docker0", evidence(WITH_DOCKER | settings(NCCL_SOCKET_IFNAME="^lo"))),
+         (WARN, "^docker lets in lo", evidence(settings(NCCL_SOCKET_IFNAME="^docker"))),
+         (WARN, "^eth,lo leads to no other host: it leaves docker0", evidence(WITH_DOCKER | settings(NCCL_SOCKET_IFNAME="^eth,lo"))),
+         (FAIL, "^=eth0,lo leaves no interface", evidence(settings(NCCL_SOCKET_IFNAME="^=eth0,lo"))),
+         (WARN, "exclude=docker0 lets in lo", evidence(WITH_DOCKER | settings(OMPI_MCA_btl_tcp_if_exclude="docker0"))),
+         (WARN, "exclude=lo lets in docker0", evidence(WITH_DOCKER | settings(OMPI_MCA_btl_tcp_if_exclude="lo"))),
+         (FAIL, "it leaves lo", several(settings(OMPI_MCA_btl_tcp_if_exclude="10.0.0.0/8"))),
+         (WARN, "eth0,docker0 lets in docker0", evidence(WITH_DOCKER | settings(OMPI_MCA_btl_tcp_if_include="eth0,docker0"))),
+         (WARN, "FI_TCP_IFACE=docker0 leads", evidence(WITH_DOCKER | settings(FI_TCP_IFACE="docker0"))),
+         (FAIL, "oob_tcp_if_exclude are both set", evidence(settings(OMPI_MCA_oob_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_exclude="lo")))],
         evidence(lost=["network.interfaces"]),
     ),
     "network.host-only": (
-        [(INFO, "docker0 lead nowhere", evidence({"network.interfaces": [LO, ETH0, DOCKER0]}))],
+        [(INFO, "docker0 lead nowhere", evidence(WITH_DOCKER)),
+         (INFO, "docker0 lead nowhere", evidence(WITH_DOCKER | settings(NCCL_SOCKET_IFNAME="^lo")))],
         evidence(lost=["network.interfaces"]),
     ),
     "network.locked-memory": (
@@ -489,7 +504,11 @@ PASSES = {
     "network.name": [evidence(), evidence({"network.own_name": ["127.0.1.1"]}), several()],
     "network.chosen": [
         evidence(), evidence(settings(NCCL_SOCKET_IFNAME="eth,ens")), evidence(settings(NCCL_SOCKET_IFNAME="=eth0")),
-        evidence(settings(NCCL_SOCKET_IFNAME="^docker")), evidence(settings(OMPI_MCA_btl_tcp_if_include="10.1.0.0/16")),
+        evidence(WITH_DOCKER | settings(NCCL_SOCKET_IFNAME="^docker,lo")), evidence(WITH_DOCKER | settings(OMPI_MCA_btl_tcp_if_exclude="127.0.0.0/8,docker0")),
+        evidence(settings(NCCL_SOCKET_IFNAME="eth0:5000")), evidence(settings(NCCL_IB_HCA="^mlx5")),
+        # The kernel gives each end of a container's cable a link-local address; the daemons find their way past lo.
+        evidence({"network.interfaces": [LO, ETH0, VETH]} | settings(NCCL_SOCKET_IFNAME="^lo")), evidence(settings(OMPI_MCA_oob_tcp_if_exclude="docker0")),
+        evidence(settings(OMPI_MCA_btl_tcp_if_include="10.1.0.0/16")),
         evidence(settings(UCX_NET_DEVICES="all", NCCL_IB_HCA="mlx5")), evidence(settings(UCX_NET_DEVICES="mlx5_0:1,eth0")),
     ],
     "network.host-only": [evidence(), evidence({"network.interfaces": [LO, ETH0, DOCKER0]} | settings(NCCL_SOCKET_IFNAME="eth0"))],

@@ -262,6 +262,7 @@ def test_the_old_transport_beside_a_card(card, tools, verdict):
     ("name", "value", "status"),
     [("NCCL_SOCKET_IFNAME", "eth99", Status.FAIL), ("NCCL_SOCKET_IFNAME", "et", Status.PASS),
      ("NCCL_SOCKET_IFNAME", "=et", Status.FAIL), ("NCCL_SOCKET_IFNAME", "^docker", Status.PASS),
+     ("NCCL_SOCKET_IFNAME", "eth0:5000", Status.PASS), ("NCCL_SOCKET_IFNAME", "^e", Status.FAIL),
      ("OMPI_MCA_btl_tcp_if_include", "10.0.0.0/8", Status.PASS),
      ("OMPI_MCA_btl_tcp_if_include", "11.0.0.0/8", Status.FAIL),
      ("OMPI_MCA_oob_tcp_if_include", "eth0,eth1", Status.FAIL),
