@@ -19,7 +19,9 @@ from env.binding import CORES, NONE, SLOT, THREADS, BindingPlan, render_rankfile
 from env.checks.mpi import OPEN_MPI, family_of, version_of
 from env.cpulist import render_cpu_list
 from env.errors import EXIT_FAILED, UserError
+from env.interfaces import DAEMONS, INCLUDE, MPI, NCCL
 from env.network import Route
+from env.probes.settings import probe_settings
 
 AUTO, MPIRUN, SRUN = "auto", "mpirun", "srun"
 LAUNCHERS = (AUTO, MPIRUN, SRUN)
@@ -232,21 +234,37 @@ def _binding(launch: Launch) -> list[str]:
     return ["--map-by", f"rankfile:FILE={file}" + (":HWTCPUS" if threads else "")]
 
 
+def _told() -> frozenset[str]:
+    """Return the names of all settings, of variables and of the files that MPI and NCCL read."""
+    facts = probe_settings()
+    return frozenset(row["name"] for row in facts["settings.assigned"].value)
+
+
 def _interfaces(launch: Launch) -> list[str]:
-    """Return how MPI is told which networks to use, unless the user has told it."""
-    if launch.route is None or any(name.startswith("OMPI_MCA_btl_tcp_if") for name in os.environ):
+    """Return how MPI is told which networks to use, unless the user has told it.
+
+    Open MPI stops where one list is to be used and another left out, so what a file of the
+    user's or the site's says of a list stands as well.
+    """
+    if launch.route is None:
         return []
-    networks = ",".join(launch.route.networks)
-    daemons = "oob_tcp_if_include" if launch.launcher.series < 5 else "prte_if_include"
-    flag = "--mca" if launch.launcher.series < 5 else "--prtemca"
-    return ["--mca", "btl_tcp_if_include", networks, flag, daemons, networks]
+    old = launch.launcher.series < 5
+    daemons = (DAEMONS,) if old else ("PRTE_MCA_prte_if", "PRTE_MCA_oob_tcp_if")
+    told, networks = _told(), ",".join(launch.route.networks)
+    if any(name.startswith(MPI) for name in told):
+        return []
+    words = ["--mca", "btl_tcp_if_include", networks]
+    if not any(name.startswith(daemons) for name in told):
+        words += ["--mca", "oob_tcp_if_include"] if old else ["--prtemca", "prte_if_include"]
+        words.append(networks)
+    return words
 
 
 def _forward(launch: Launch) -> list[str]:
     """Return what mpirun hands on, and NCCL's interfaces, unless the user has named those."""
-    if launch.route is None or "NCCL_SOCKET_IFNAME" in launch.forward:
+    if launch.route is None or NCCL in launch.forward or NCCL in _told():
         return list(launch.forward)
-    return [*launch.forward, f"NCCL_SOCKET_IFNAME=={','.join(launch.route.names)}"]
+    return [*launch.forward, f"{NCCL}=={','.join(launch.route.names)}"]
 
 
 def _srun(launch: Launch) -> list[str]:
@@ -255,11 +273,11 @@ def _srun(launch: Launch) -> list[str]:
     variables = {}
     if launch.route is not None:
         networks = ",".join(launch.route.networks)
-        wanted = {
-            "OMPI_MCA_btl_tcp_if_include": networks,
-            "NCCL_SOCKET_IFNAME": f"={','.join(launch.route.names)}",
-        }
-        variables = {name: text for name, text in wanted.items() if name not in os.environ}
+        told = _told()
+        if not any(name.startswith(MPI) for name in told):
+            variables[MPI + INCLUDE] = networks
+        if NCCL not in told:
+            variables[NCCL] = f"={','.join(launch.route.names)}"
     if launch.hostfile:
         variables["SLURM_HOSTFILE"] = str(launch.hostfile)
         places = ["--distribution=arbitrary"]

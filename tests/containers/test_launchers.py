@@ -26,6 +26,7 @@ PATIENCE = "--mca odls_base_sigkill_timeout 5"
 OPEN_MPI_5 = Launcher(series=5)
 SRUN = Launcher("srun", pmi="pmix")
 ROUTE = Route(("10.0.0.0/24",), ("eth0", "ens3"))
+MCA = ".openmpi/mca-params.conf"
 TWO = (HostSlots("a", 2), HostSlots("b", 2))
 
 
@@ -100,6 +101,25 @@ def test_what_the_user_said_of_interfaces_stands(monkeypatch):
     text = line(launch)
     assert "if_include" not in text
     assert "-x NCCL_SOCKET_IFNAME -np" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "left_out", "kept"),
+    [
+        (MCA, "oob_tcp_if_exclude = lo\n", "oob_tcp_if", "btl_tcp_if_include"),
+        (MCA, "btl_tcp_if_exclude = lo\n", "btl_tcp_if", "NCCL_SOCKET_IFNAME"),
+        (".nccl.conf", "NCCL_SOCKET_IFNAME=ib0\n", "NCCL_SOCKET_IFNAME", "btl_tcp_if_include"),
+    ],
+)  # fmt: skip
+def test_what_a_file_says_of_interfaces_stands(monkeypatch, tmp_path, file, text, left_out, kept):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    words = line(Launch(FREE, Launcher(), TWO, ROUTE))
+    assert left_out not in words
+    assert kept in words
+    by_slurm = line(Launch(FREE, SRUN, TWO, ROUTE))
+    assert left_out not in by_slurm
 
 
 def test_srun_gives_each_rank_of_a_host_its_mask():
