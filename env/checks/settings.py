@@ -98,15 +98,27 @@ def check_names(evidence: Evidence) -> Iterator[Finding]:
 
 @check(
     "settings.components",
-    title="each component of Open MPI that a setting asks for is built in",
+    title="the components that settings leave Open MPI are built in and join the ranks",
     covers=("MPI-07",),
-    reads=("settings.assigned", "settings.launch", "mpi.components"),
+    reads=(
+        "settings.assigned",
+        "settings.launch",
+        "mpi.components",
+        "rdma.ports",
+        "gpu.device_files",
+    ),
     fix="name a component that this Open MPI has (ompi_info lists them), or take the setting out",
     required=False,
 )
 def check_components(evidence: Evidence) -> Iterator[Finding]:
-    """FAIL if a setting asks for a component that this Open MPI has not: MPI_Init refuses it."""
-    for setting in _of_the_user(evidence):
+    """FAIL if a setting asks for a component that this Open MPI has not: MPI_Init refuses it.
+
+    FAIL too if what settings leave cannot join two ranks here: no transport but self, no
+    protocol but UCX or an MTL without a device for it. WARN if ranks of one host are left
+    without shared memory.
+    """
+    settings = _of_the_user(evidence)
+    for setting in settings:
         framework, value = setting["name"].removeprefix("OMPI_MCA_"), setting["value"].strip()
         if framework == setting["name"] or not re.fullmatch(r"[a-z]+", framework):
             continue  # not the choice of a framework's components
@@ -120,6 +132,51 @@ def check_components(evidence: Evidence) -> Iterator[Finding]:
             found = f"{_shown(setting)}: no {', no '.join(missing)} among them"
             yield Finding(Status.FAIL, f"{framework}: some of {', '.join(sorted(there))}", found,
                           where=setting["origin"])  # fmt: skip
+
+    chosen = {s["name"].removeprefix("OMPI_MCA_"): s for s in settings if s["value"].strip()}
+    if evidence.num_ranks > 1 and not chosen.keys().isdisjoint(("btl", "pml")):
+        yield from _apart(evidence, chosen)
+
+
+def _apart(evidence: Evidence, chosen: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+    """Yield what keeps ranks apart: a choice of protocols or transports that leaves too little."""
+    built, ports = evidence.facts.value("mpi.components"), evidence.facts["rdma.ports"].value
+    # UCX takes cards, and where it is built for them GPUs. Unknown is as good as there.
+    fast = ports is None or any(port["state"] == "ACTIVE" for port in ports)
+    fast = fast or bool(evidence.facts["gpu.device_files"].value)
+    if pml := chosen.get("pml"):
+        left = _left(pml["value"], built.get("pml", ())) - {"v", "monitoring"}
+        no_mtl = left == {"cm"} and "mtl" not in built
+        if no_mtl or (pml["value"].strip().startswith("^") and left <= {"ucx", "cm"} and not fast):
+            yield Finding(Status.FAIL, "a protocol that can run here", _only(pml, left),
+                          where=pml["origin"], fix=_take_out(pml))  # fmt: skip
+        elif left == {"cm"} and not fast and chosen.keys().isdisjoint(("mtl", "FI_PROVIDER")):
+            yield Finding(Status.WARN, "a network that cm has a driver for", _only(pml, left),
+                          where=pml["origin"], fix=_take_out(pml))  # fmt: skip
+    protocols = _left(chosen["pml"]["value"], built.get("pml", ())) if "pml" in chosen else {"ob1"}
+    # Transports are ob1's alone, which gives way by itself where there is a card for UCX.
+    if "btl" not in chosen or "ob1" not in protocols or fast:
+        return
+    btl = chosen["btl"]
+    left = _left(btl["value"], built.get("btl", ()))
+    if not left - {"self", "openib", "usnic"} - ({"ofi"} if btl["value"][:1] == "^" else set()):
+        yield Finding(Status.FAIL, "a transport between ranks", _only(btl, left),
+                      where=btl["origin"], fix=_take_out(btl))  # fmt: skip
+    elif evidence.ranks_a_host > 1 and not left & {"sm", "vader", "smcuda"}:
+        yield Finding(Status.WARN, "shared memory (sm, vader) among the transports",
+                      _only(btl, left), where=btl["origin"])  # fmt: skip
+
+
+def _left(value: str, built: Iterable[str]) -> set[str]:
+    """Return the components that a choice leaves, of those that are built in if it excludes."""
+    words = {word.strip() for word in value.strip().lstrip("^").split(",") if word.strip()}
+    if not value.strip().startswith("^"):
+        return words
+    return set(built) - words - {_ALIASES[word] for word in words if word in _ALIASES}
+
+
+def _only(setting: Mapping[str, str], left: Iterable[str]) -> str:
+    return f"{_shown(setting)} leaves only {', '.join(sorted(left)) or 'nothing'}"
 
 
 @check(

@@ -53,12 +53,13 @@ class _File:
         path: where; ``~`` is the user's home.
         parse: turns its text into names and values.
         prefix: what makes a name of it the variable that would say the same.
-        only: names to keep; all if empty.
+        overrides: whether it comes before variables.
     """
 
     path: str
     parse: Callable[[str], Pairs]
     prefix: str = ""
+    overrides: bool = False
 
 
 def parse_mca(text: str) -> Iterator[tuple[str, str]]:
@@ -142,7 +143,8 @@ def probe_settings(
     """Return the facts ``settings.*``.
 
     ``settings.assigned`` is a list of ``{name, value, origin}``; of one name the first
-    counts, since a variable comes before a file of the user before one of the system.
+    counts, since a variable comes before a file of the user before one of the system; only
+    Open MPI's file of overrides comes before variables.
     ``settings.unread`` lists ``{path, problem}`` of files that exist and cannot be read;
     ``settings.launch`` names what a launcher told this very process.
 
@@ -162,7 +164,8 @@ def probe_settings(
         if name.startswith(PREFIXES) and name not in launch
     ]
     unread = []
-    for file in _files(environ):
+    overriding: list[dict[str, str]] = []
+    for file in (*_overrides(environ), *_files(environ)):
         path = _place(file.path, root, environ)
         if path is None:
             continue
@@ -176,7 +179,9 @@ def probe_settings(
                 continue
             unread.append({"path": str(path), "problem": _reason(error)})
             continue
-        assigned += [_assignment(file.prefix + name, value, str(path)) for name, value in pairs]
+        rows = [_assignment(file.prefix + name, value, str(path)) for name, value in pairs]
+        (overriding if file.overrides else assigned).extend(rows)
+    assigned = overriding + assigned
     assigned += _components(root, environ)
     return {
         "settings.assigned": Fact(assigned, "environment and configuration files"),
@@ -193,6 +198,15 @@ def _components(root: Path, environ: Mapping[str, str]) -> Iterator[dict[str, st
     names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".so"))
     if names:
         yield _assignment("OMPI_MCA_mca_base_component_path", ", ".join(names), str(folder))
+
+
+def _overrides(environ: Mapping[str, str]) -> Iterator[_File]:
+    """Yield the files by which a site overrules variables; Open MPI alone has such."""
+    named = environ.get("OMPI_MCA_mca_base_override_param_file", "")
+    prefix = environ.get("OPAL_PREFIX", "")
+    folder = f"{prefix}/etc" if prefix.startswith("/") else "/etc/openmpi"
+    yield _File(named or f"{folder}/openmpi-mca-params-override.conf", parse_mca, "OMPI_MCA_",
+                overrides=True)  # fmt: skip
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[_File]:

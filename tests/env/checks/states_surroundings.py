@@ -39,6 +39,14 @@ LO = ETH0 | {"name": "lo", "loopback": True, "addresses": ["127.0.0.1/8"], "kind
 DOCKER0 = ETH0 | {"name": "docker0", "addresses": ["172.17.0.1/16"], "kind": "bridge"}
 VETH = ETH0 | {"name": "veth1", "addresses": ["fe80::1/64"], "kind": "virtual"}
 WITH_DOCKER = {"network.interfaces": [LO, ETH0, DOCKER0]}
+NO_CARD = {"rdma.ports": [], "gpu.device_files": []}
+PROTOCOLS = {
+    "mpi.components": {
+        "btl": ["self", "tcp", "vader"],
+        "pml": ["ob1", "ucx", "cm", "v", "monitoring"],
+        "mtl": ["ofi"],
+    }
+}
 PINNED = """\
 FROM docker.io/library/debian:bookworm-slim AS build
 RUN apt-get install -y --no-install-recommends gcc=4:12.2.0-3 ca-certificates=20230311
@@ -203,6 +211,9 @@ STATES = {
          (WARN, "PRRTE", evidence(settings(PRTE_MCA_prte_tmpdir_base="/x"))),
          (FAIL, "another framework", evidence(settings("/home/u/.keras/keras.json", **{"keras.json/backend": "torch"}))),
          (FAIL, "Keras 2", evidence(settings(TF_USE_LEGACY_KERAS="1") | installed(tensorflow="2.21.0"))),
+         (FAIL, "PMIx no longer has", evidence(settings(PMIX_MCA_ptl="usock"))),
+         (FAIL, "no such way", evidence(settings("/etc/pmix-mca-params.conf", PMIX_MCA_psec="mung"))),
+         (WARN, "without munge", evidence(settings(PMIX_MCA_psec="munge"))),
          (INFO, "first steps are slow", evidence(settings(HOROVOD_AUTOTUNE="1")))],
         evidence(lost=["settings.assigned"]),
     ),
@@ -225,7 +236,13 @@ STATES = {
     ),
     "settings.components": (
         [(FAIL, "OMPI_MCA_btl=self,smcuda: no smcuda", evidence(settings(OMPI_MCA_btl="self,smcuda"))),
-         (FAIL, "no ucx", evidence(settings("/etc/openmpi/openmpi-mca-params.conf", OMPI_MCA_pml="ucx")))],
+         (FAIL, "no ucx", evidence(settings("/etc/openmpi/openmpi-mca-params.conf", OMPI_MCA_pml="ucx"))),
+         (FAIL, "=self leaves only self", evidence(NO_CARD | settings(OMPI_MCA_btl="self"))),
+         (FAIL, "=^tcp,vader,ofi leaves only openib, self", evidence(NO_CARD | settings("/etc/openmpi/openmpi-mca-params.conf", OMPI_MCA_btl="^tcp,vader,ofi"))),
+         (WARN, "leaves only self, tcp", evidence(NO_CARD | settings(OMPI_MCA_btl="tcp,self"))),
+         (FAIL, "=^ob1 leaves only cm, ucx", evidence(NO_CARD | PROTOCOLS | settings(OMPI_MCA_pml="^ob1"))),
+         (WARN, "=cm leaves only cm", evidence(NO_CARD | PROTOCOLS | settings(OMPI_MCA_pml="cm"))),
+         (FAIL, "=cm leaves only cm", evidence({"mpi.components": {"pml": ["ob1", "cm"]}} | settings(OMPI_MCA_pml="cm")))],
         evidence(lost=["mpi.components"]),
     ),
     "settings.files": (
@@ -462,7 +479,13 @@ STATES = {
 PASSES = {
     "limits.system": [evidence(), evidence(system("kernel/pid_max", 576)), evidence({"host.system_limits": {"vm/overcommit_memory": [1]}})],
     # What is excluded need not be there; vader and sm are one.
-    "settings.components": [evidence(settings(OMPI_MCA_btl="^smcuda", OMPI_MCA_pml="ob1")), evidence(settings(OMPI_MCA_btl="self,sm,tcp", OMPI_MCA_coll="x"))],
+    "settings.components": [evidence(settings(OMPI_MCA_btl="^smcuda", OMPI_MCA_pml="ob1")), evidence(settings(OMPI_MCA_btl="self,sm,tcp", OMPI_MCA_coll="x")),
+        # With a card MPI takes UCX by itself, and transports do not count; nor do they beside UCX or for one rank.
+        evidence(settings(OMPI_MCA_btl="self")), evidence(PROTOCOLS | settings(OMPI_MCA_pml="^ob1")),
+        evidence(NO_CARD | PROTOCOLS | settings(OMPI_MCA_pml="ucx", OMPI_MCA_btl="self")),
+        evidence(NO_CARD | settings(OMPI_MCA_btl="self"), num_ranks=1),
+        evidence(NO_CARD | PROTOCOLS | settings(OMPI_MCA_pml="cm", FI_PROVIDER="cxi")),
+        evidence(NO_CARD | settings(OMPI_MCA_btl="^openib")), evidence(NO_CARD | settings(OMPI_MCA_btl="^openib,ofi", OMPI_MCA_pml="ob1"))],
     "libraries.cuda": [gpu()],
     "horovod.wrapper": [evidence(), evidence({"python.wrappers": ["t.py:3"]} | installed(keras="2.15.0", horovod="0.28.1"))],
     "recipe.repeats": [evidence(), evidence({"recipe.text": "nonsense"})],

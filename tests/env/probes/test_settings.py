@@ -249,6 +249,26 @@ def test_the_variable_comes_before_the_file(home, verdict):
     assert verdict("settings.harmful", home(file, NCCL_P2P_DISABLE="0")).status is Status.PASS
 
 
+def test_a_file_that_overrides_variables(home, verdict, tmp_path):
+    file = {"etc/openmpi/openmpi-mca-params-override.conf": "btl = tcp,vader\n"}
+    result = verdict("settings.harmful", home(file, OMPI_MCA_btl="self,tcp,vader"))
+    assert (result.status, result.where) == (Status.FAIL, str(tmp_path / next(iter(file))))
+    moved = {"opt/mpi/etc/openmpi-mca-params-override.conf": "pml=cm\n", "x/o.conf": "pml=v\n"}
+    assert ("OMPI_MCA_pml", "cm") in assigned(home(moved, OPAL_PREFIX="/opt/mpi"))
+    facts = home(moved, OMPI_MCA_mca_base_override_param_file="/x/o.conf")
+    assert ("OMPI_MCA_pml", "v") in assigned(facts)
+
+
+def test_a_choice_that_keeps_ranks_apart(home, verdict):
+    told = {"mpi.components": {"btl": ["self", "tcp", "vader"], "pml": ["ob1", "ucx", "cm"]},
+            "rdma.ports": [], "gpu.device_files": []}  # fmt: skip
+    told = {key: Fact(value, "x") for key, value in told.items()}
+    file = {"etc/openmpi/openmpi-mca-params.conf": "btl = self\n"}
+    result = verdict("settings.components", home(file) | told, num_ranks=2)
+    assert (result.status, result.found) == (Status.FAIL, "OMPI_MCA_btl=self leaves only self")
+    assert verdict("settings.components", home(file) | told, num_ranks=1).status is Status.PASS
+
+
 def test_a_value_of_the_wrong_form(home, verdict):
     result = verdict("settings.values", home(HOROVOD_FUSION_THRESHOLD="64MB"))
     assert (result.status, result.expected) == (
