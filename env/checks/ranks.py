@@ -20,10 +20,15 @@ _ALIKE = {
 # What had better be.
 _RATHER = {
     "launch.settings": "settings",
+    "host.uid": "the user",
     "host.open_files": "the limit of open files",
     "host.processes": "the limit of processes",
+    "host.limits": "limits",
     "host.cpu_flags": "the CPU's features",
 }
+# Of a process's limits those that hosts do not derive from their memory, and that a rank may reach.
+_LIMITS = ("address space", "data size", "resident set", "file size", "cpu time", "stack size",
+           "locked memory", "file locks")  # fmt: skip
 _CLOCKS_APART_S = 60.0
 _MAX_NAMED = 16
 
@@ -66,24 +71,28 @@ def _by_host(evidence: Evidence, ranks: list[int]) -> Iterator[tuple[str, str]]:
     title="all ranks run the same software with the same settings",
     phase=LAUNCHED,
     covers=("MPI-12",),
-    reads=(*_ALIKE, *_RATHER, "rank.time", "host.name", "host.boot_id"),
+    reads=(*_ALIKE, *_RATHER, "launch.surroundings", "rank.time", "host.name", "host.boot_id"),
     fix="start every rank from the same image or environment, and hand settings on with mpirun -x",
 )  # fmt: skip
 def check_alike(evidence: Evidence) -> Iterator[Finding]:
     """FAIL if Python, packages, libraries or lock differ, or two hosts share a name.
 
-    WARN if settings such as NCCL_* or HOROVOD_*, limits, the CPU's features or the clocks
-    differ. One result for each thing that does, which names the odd ones out.
+    WARN if settings such as NCCL_* or HOROVOD_*, the user, limits, the CPU's features or the
+    clocks differ. INFO if ranks of one host have another HOME, TMPDIR or language. One result
+    for each thing that does, which names the odd ones out.
     """
     expected = "the same on all ranks"
     for table, status in ((_ALIKE, Status.FAIL), (_RATHER, Status.WARN)):
         for key, name in table.items():
             values = evidence.known_of_ranks(key)
-            odd = _odd_ones(values)
-            if odd:
-                text = f"{name} of rank {_list(odd)} ({_difference(values, odd)})"
-                hosts = tuple(dict.fromkeys(evidence.host_of(rank) for rank in odd))
-                yield Finding(status, expected, text, ranks=odd, hosts=hosts)
+            if key == "host.limits":
+                values = {rank: _soft(limits) for rank, limits in values.items()}
+            yield from _apart(evidence, values, name, status)
+    hosts: dict[str, dict[int, Any]] = {}
+    for rank, value in evidence.known_of_ranks("launch.surroundings").items():
+        hosts.setdefault(evidence.host_of(rank), {})[rank] = value
+    for values in hosts.values():
+        yield from _apart(evidence, values, "surroundings", Status.INFO)
     yield from _namesakes(evidence)
     times = evidence.known_of_ranks("rank.time")
     if times and max(times.values()) - min(times.values()) > _CLOCKS_APART_S:
@@ -93,6 +102,21 @@ def check_alike(evidence: Evidence) -> Iterator[Finding]:
                       ranks=(early, late), fix="let the hosts keep time (chrony, NTP)")  # fmt: skip
     for key in ("packages.python", "packages.installed", "rank.lock", "host.name"):
         evidence.of_ranks(key)  # says which rank could not tell
+
+
+def _soft(limits: dict[str, dict[str, int | None]]) -> dict[str, int]:
+    soft = {name: limits.get(name, {}).get("soft") for name in _LIMITS}
+    return {name: number for name, number in soft.items() if number is not None}
+
+
+def _apart(
+    evidence: Evidence, values: dict[int, Any], name: str, status: Status
+) -> Iterator[Finding]:
+    odd = _odd_ones(values)
+    if odd:
+        text = f"{name} of rank {_list(odd)} ({_difference(values, odd)})"
+        hosts = tuple(dict.fromkeys(evidence.host_of(rank) for rank in odd))
+        yield Finding(status, "the same on all ranks", text, ranks=odd, hosts=hosts)
 
 
 def _namesakes(evidence: Evidence) -> Iterator[Finding]:

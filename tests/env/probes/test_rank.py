@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from env.binding import BindingPlan, RankBinding, render_plan
+from env.checks.evidence import Evidence
+from env.checks.registry import find_check, run_all
 from env.facts import Fact, Facts, load_facts, write_facts
 from env.launched import plan_look
 from env.lock import render_lock
@@ -75,6 +77,51 @@ def test_settings_leave_out_what_each_rank_has_of_its_own():
     }
     settings = probe_launch(environ=environ)["launch.settings"].value
     assert settings == {"NCCL_DEBUG": "INFO", "HOROVOD_CYCLE_TIME": "1"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["NVIDIA_TF32_OVERRIDE", "NCCL_CROSS_NIC", "MKL_CBWR", "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD",
+     "OMPI_MCA_mpi_leave_pinned", "OMPI_MCA_btl_tcp_if_include", "PYTHONHASHSEED", "XLA_FLAGS",
+     "NCCL_BUFFSIZE", "UCX_RNDV_THRESH", "CUBLAS_WORKSPACE_CONFIG", "KMP_BLOCKTIME",
+     "HOROVOD_FUSION_THRESHOLD", "OPENBLAS_NUM_THREADS", "PRTE_MCA_oob_tcp_if_include"],
+)  # fmt: skip
+def test_a_setting_of_one_rank_alone(setting):
+    ranks = {n: Facts(probe_launch(environ={setting: "1"} if n else {})) for n in (0, 1)}
+    results = run_all(find_check("ranks.alike"), Evidence(Facts(), num_ranks=2, ranks=ranks))
+    assert (results[0].status, results[0].ranks) == (Status.WARN, (1,))
+    assert f"{setting}: 1, elsewhere none" in results[0].found
+
+
+# What mpirun of Open MPI 4 and 5 and srun give each rank, containers each host, and users rightly.
+OF_ONE_RANK = [
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_FIRST_RANKS",
+    "OMPI_MCA_ess_base_vpid", "OMPI_MCA_orte_ess_node_rank", "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_mpi_yield_when_idle", "OMPI_FILE_LOCATION", "OMPI_MCA_mpi_oversubscribe",
+    "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "PMIX_RANK", "PMIX_SERVER_URI41", "PMIX_SERVER_TMPDIR",
+    "PMIX_HOSTNAME", "PMIX_MCA_mca_base_component_show_load_errors", "PMI_RANK", "PMI_FD",
+    "PRTE_MCA_prte_ess_base_vpid", "PRTE_LAUNCHED", "OPAL_PREFIX", "SLURM_PROCID",
+    "SLURM_CPU_BIND_LIST", "SLURMD_NODENAME", "SRUN_DEBUG", "HOROVOD_RANK",
+    "HOROVOD_CROSS_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_HOSTNAME", "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES", "APPTAINER_BIND", "APPTAINERENV_X", "SINGULARITY_NAME",
+    "CONDA_PREFIX", "CUDA_HOME", "GOMP_CPU_AFFINITY", "PYTHONUNBUFFERED", "PYTHONSTARTUP",
+    "NVIDIA_API_KEY", "HOME", "TMPDIR", "HYDRA_LAUNCHER", "TF_CONFIG",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_ONE_RANK)
+def test_what_each_rank_may_have_of_its_own_is_not_compared(name):
+    assert probe_launch(environ={name: "1"})["launch.settings"].value == {}
+
+
+def test_the_surroundings_of_ranks_of_one_host(launch, verdict):
+    ranks = launch({}, {"TMPDIR": "/var/tmp", "LANG": "tr_TR.UTF-8"})
+    result = verdict("ranks.alike", ranks=ranks, num_ranks=2)
+    assert (result.status, result.ranks) == (Status.INFO, (1,))
+    assert "TMPDIR: /var/tmp, elsewhere" in result.found
+    # Hosts may well differ.
+    ranks[1] |= {"host.name": Fact("node2", "x"), "host.boot_id": Fact("b2", "x")}
+    assert verdict("ranks.alike", ranks=ranks, num_ranks=2).status is Status.PASS
 
 
 def test_the_ranks_agree(launch, verdict):
