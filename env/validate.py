@@ -21,6 +21,7 @@ from env.checks.registry import (
     find_check,
     known_checks,
     run_check,
+    skip_consequences,
 )
 from env.errors import UserError
 from env.facts import CannotTellError, Fact, Facts
@@ -166,6 +167,7 @@ def judge(
         results += mine
         if fail_fast and any(result.status is Status.FAIL for result in mine):
             break
+    results = skip_consequences(results, checks=checks)
     code = exit_code(results, required=[one.id for one in checks if one.required])
     results += [run_check(_left_out(one), evidence) for one in skipped]
     names = [facts["host.name"].value for facts in (evidence.facts, *evidence.ranks.values())]

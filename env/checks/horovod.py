@@ -52,6 +52,7 @@ def check_extension(evidence: Evidence) -> Finding:
     title="Horovod can be imported",
     covers=("VER-12", "VER-18", "VER-23"),
     reads=("frameworks.horovod",),
+    explains=("frameworks.",),
     fix=REBUILD,
 )
 def check_import(evidence: Evidence) -> Finding:

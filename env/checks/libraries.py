@@ -110,6 +110,7 @@ def check_symbols(evidence: Evidence) -> Iterator[Finding]:
     title="LD_LIBRARY_PATH hides no library of this environment",
     covers=("VER-06", "VER-17", "MPI-22", "VER-25", "CON-09"),
     reads=("libraries.shadowed", "host.container"),
+    explains=("mpi.", "frameworks."),
     fix="take that folder out of LD_LIBRARY_PATH, or unload the module that put it there "
     "(a container: start it with --cleanenv, or with APPTAINERENV_LD_LIBRARY_PATH set)",
     required=False,

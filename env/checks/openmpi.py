@@ -28,6 +28,7 @@ _NO_STEP = "no step of srun around this process"
     title="Open MPI lies where it thinks it does",
     covers=("MPI-06",),
     reads=("mpi.data", "settings.assigned", "mpi.mpirun"),
+    explains=("mpi.banner",),
     fix="unset OPAL_PREFIX, PMIX_PREFIX and PRTE_PREFIX, or set them to the folder that Open "
     "MPI was "
     "moved to",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from env.checks.evidence import Evidence
@@ -33,6 +33,7 @@ Findings = Finding | Iterable[Finding]
 Judge = Callable[[Evidence], Findings]
 
 _CHECKS: dict[str, Check] = {}
+_CANNOT_TELL = "could not tell: "
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Check:
         judge: the function; its docstring says which verdict means what.
         required: whether not being able to tell must stop a training.
         covers: ids of the known failures that it detects, as the project's issues name them.
+        explains: facts, or how their keys begin, that cannot be read where it fails.
     """
 
     id: str
@@ -58,6 +60,7 @@ class Check:
     judge: Judge
     required: bool = True
     covers: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
 
     @property
     def verdicts(self) -> str:
@@ -68,6 +71,7 @@ class Check:
 def check(
     name: str, *, title: str, reads: tuple[str, ...], fix: str,
     phase: str = STATIC, required: bool = True, covers: tuple[str, ...] = (),
+    explains: tuple[str, ...] = (),
 ) -> Callable[[Judge], Judge]:  # fmt: skip
     """Put a function into the registry.
 
@@ -78,7 +82,7 @@ def check(
     def register(judge: Judge) -> Judge:
         if name in _CHECKS:
             raise ValueError(f"two checks called {name}")
-        _CHECKS[name] = Check(name, title, phase, reads, fix, judge, required, covers)
+        _CHECKS[name] = Check(name, title, phase, reads, fix, judge, required, covers, explains)
         return judge
 
     return register
@@ -125,7 +129,7 @@ def run_all(one: Check, evidence: Evidence) -> list[Result]:
             bad = [result for result in others if result.status in (Status.FAIL, Status.WARN)]
         else:
             bad = []
-        unknown = Finding(Status.UNKNOWN, one.title, f"could not tell: {error}", ranks=error.ranks)
+        unknown = Finding(Status.UNKNOWN, one.title, f"{_CANNOT_TELL}{error}", ranks=error.ranks)
         return [_result(one, finding) for finding in findings] + bad + [_result(one, unknown)]
     except Exception as error:  # a fault of ours must not hide the other results
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -135,6 +139,32 @@ def run_all(one: Check, evidence: Evidence) -> list[Result]:
         findings += [Finding(Status.UNKNOWN, one.title, text, where=place, fix=fix)]
     findings = findings or [Finding(Status.PASS, one.title, "nothing against it")]
     return [_result(one, finding) for finding in findings]
+
+
+def skip_consequences(results: Sequence[Result], *, checks: Iterable[Check]) -> list[Result]:
+    """Return results, SKIP for what cannot be told because another check has failed.
+
+    The cure is that check's: the fixes of those that follow from it would only mislead.
+
+    Args:
+        results: of all checks that ran.
+        checks: those checks.
+    """
+    by_id = {one.id: one for one in checks}
+    failed = [r for r in results if r.status is Status.FAIL and by_id[r.id].explains]
+
+    def judge_again(result: Result) -> Result:
+        blind = result.status is Status.UNKNOWN and result.found.startswith(_CANNOT_TELL)
+        for cause in failed if blind and result.phase == STATIC else ():
+            same_hosts = set(result.hosts) <= set(cause.hosts)
+            if same_hosts and any(
+                key.startswith(by_id[cause.id].explains) for key in by_id[result.id].reads
+            ):
+                found = f"could not tell, since {cause.id} failed"
+                return replace(result, status=Status.SKIP, found=found, fix="")
+        return result
+
+    return [judge_again(result) for result in results]
 
 
 def _result(one: Check, finding: Finding) -> Result:

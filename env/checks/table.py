@@ -16,6 +16,7 @@ Made by `python -m env --table`; do not edit. One check as text: `python -m env 
 
 Every check is UNKNOWN where a fact it needs could not be read. UNKNOWN is never a pass: where
 the check must be able to tell, it stops a training (exit code 3) as a FAIL does (exit code 1).
+Where a check that failed says why another cannot tell, the other is SKIP and names it.
 
 What each setting of MPI, NCCL, Horovod, TensorFlow, Python and the C library does, and which are
 harmful, is data: `env/settings.toml`. Variables and lines of configuration files count alike.
@@ -85,6 +86,9 @@ def _section(one: Check) -> str:
         f"- reads: {', '.join(f'`{key}`' for key in one.reads)}",
         f"- fix: {one.fix}",
     ]
+    if one.explains:
+        keys = ", ".join(f"`{key}{'*' * key.endswith('.')}`" for key in one.explains)
+        lines.append(f"- where it fails, it says why {keys} cannot be read")
     if one.covers:
         lines.append(f"- known failures: {', '.join(one.covers)}")
     return "\n".join(lines) + "\n"

@@ -143,6 +143,7 @@ def check_instructions(evidence: Evidence) -> Finding:
     title="TensorFlow can be imported",
     covers=("VER-09", "VER-21"),
     reads=("frameworks.tensorflow", "host.cpu_flags"),
+    explains=("frameworks.",),
     fix=REBUILD_IMAGE,
 )
 def check_tensorflow(evidence: Evidence) -> Finding:

@@ -10,7 +10,7 @@ from env.checks.registry import LAUNCHED, STATIC, find_check, known_checks
 from env.errors import UserError
 from env.facts import Fact, Facts
 from env.lock import render_lock
-from env.result import Status
+from env.result import Finding, Status
 from env.validate import (
     collect_static,
     count_ranks,
@@ -73,6 +73,47 @@ def test_a_broken_check_does_not_hide_the_others():
     assert [(r.id, r.status) for r in report.results] == [
         ("cpu.quota", Status.UNKNOWN), ("host.root", Status.PASS),
     ]  # fmt: skip
+    assert report.exit_code == 3
+
+
+def cause(hosts=(), status=Status.FAIL):
+    finding = Finding(status, "a whole MPI", "a broken one", hosts=hosts)
+    return replace(find_check("mpi.installation"), judge=lambda evidence: finding)
+
+
+def blind(name, hosts=()):
+    finding = Finding(Status.UNKNOWN, "x", "could not tell: mpi.banner: exit code 1", hosts=hosts)
+    return replace(find_check(name), judge=lambda evidence: finding)
+
+
+def test_what_follows_from_a_failure_is_skipped_wherever_it_stands():
+    report = judge(Evidence(FACTS), checks=[blind("mpi.version"), cause(), blind("mpi.library")])
+    told = [(result.id, result.status, result.fix) for result in report.results]
+    assert [told[0], told[2]] == [
+        ("mpi.version", Status.SKIP, ""), ("mpi.library", Status.SKIP, ""),
+    ]  # fmt: skip
+    assert report.results[0].found == "could not tell, since mpi.installation failed"
+    assert report.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("failed", "other"),
+    [
+        (cause(), blind("python.version")),  # reads nothing of it
+        (cause(status=Status.WARN), blind("mpi.version")),
+        (cause(hosts=("a",)), blind("mpi.version", hosts=("a", "b"))),
+    ],
+)
+def test_what_has_another_reason_stays_unknown(failed, other):
+    report = judge(Evidence(FACTS), checks=[failed, other])
+    assert report.results[1].status is Status.UNKNOWN
+    assert report.results[1].fix
+
+
+def test_a_failure_that_is_silenced_explains_nothing():
+    silenced = {"mpi.installation": "known"}
+    report = judge(Evidence(FACTS), checks=[cause(), blind("mpi.version")], silenced=silenced)
+    assert [r.status for r in report.results] == [Status.INFO, Status.UNKNOWN]
     assert report.exit_code == 3
 
 

@@ -82,6 +82,18 @@ def test_the_real_open_mpi_misled(run_env, tmp_path):
     assert result["where"] == f"OPAL_PREFIX={tmp_path}"
 
 
+def test_what_a_misled_open_mpi_cannot_tell_gets_no_cure_of_its_own(run_env, tmp_path):
+    asked = "mpi.launcher,mpi.version,mpi.others,mpi.installation"
+    done = run_env("--only", asked, "--json", "-", OPAL_PREFIX=str(tmp_path))
+    results = {result["id"]: result for result in json.loads(done.stdout)["results"]}
+    told = {name: (result["status"], result["fix"]) for name, result in results.items()}
+    assert done.returncode == 1
+    assert told.pop("mpi.installation")[0] == "FAIL"
+    assert told == {"mpi.launcher": ("SKIP", ""), "mpi.version": ("SKIP", ""),
+                    "mpi.others": ("PASS", "")}  # fmt: skip
+    assert results["mpi.version"]["found"] == "could not tell, since mpi.installation failed"
+
+
 @pytest.mark.parametrize(
     ("name", "status"), [("coll_hcoll", Status.WARN), ("pml_ucx", Status.FAIL), ("", Status.PASS)]
 )
