@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 from containers.parts import Difference, Part, checks_part
+from containers.redirects import find_redirects
 from env.facts import CannotTellError, Facts
 from env.lock import Lock, SystemPackage
 from env.names import normal_name
@@ -79,6 +80,11 @@ class Judge:
             self._part("python-files", "files of Python packages as installed", self._python_files),
             self._part("loaded", "libraries loaded by a process that trains", self._loaded),
             self._part("programs", "programs on PATH", self._programs),
+            self._part(
+                "redirects",
+                "files that decide what a run starts as the build writes them",
+                self._redirects,
+            ),
             self._part("components", "components by the libraries' own word", self._components),
             self._part("sbom", "the bill of materials lists what is there", self._sbom),
             self._part(
@@ -215,6 +221,10 @@ class Judge:
         strays = self._facts.value("inventory.programs")
         line = ("a program that a package brought", "a program of nobody")
         return 1, [self._differ(part, *line, path) for path in strays], ""
+
+    def _redirects(self, part: str) -> _Judged:
+        compared, lines = find_redirects(self._facts, lock=self._lock)
+        return compared, [self._differ(part, *line) for line in lines], ""
 
     def _loaded(self, part: str) -> _Judged:
         loaded = self._facts.value("inventory.loaded")

@@ -28,6 +28,9 @@ from env.validate import collect_static
 
 MARK = "@inventory "
 LABELS = ".singularity.d/labels.json"
+SCRIPTS = ".singularity.d/env"
+"""What Singularity runs before every command."""
+LINKER = "etc/ld.so.conf.d"
 # What decides which library or module a process gets.
 _VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME", "PATH")
 _KEPT_BYTES = 16 * 2**20
@@ -65,6 +68,12 @@ def probe_inventory(
             {name: environ[name] for name in _VARIABLES if environ.get(name)}, "environment"
         ),
         "inventory.preloaded": _text(root / "etc/ld.so.preload", absent=True),
+        "inventory.invoke": _text(root / "etc/invoke.yaml", absent=True),
+        "inventory.venv": _text(home / "venv/pyvenv.cfg", absent=True),
+        "inventory.scripts": _try(
+            lambda: sorted(path.name for path in (root / SCRIPTS).glob("*")), root / SCRIPTS
+        ),
+        "inventory.linker": _try(lambda: _linker(root), root / LINKER),
     }
 
 
@@ -129,6 +138,17 @@ def _strays(
         for path, end in ends.items()
         if end not in owners and str(path) not in brought and not _is_known(path)
     ]
+
+
+def _linker(root: Path) -> dict[str, str]:
+    """Return the text, by path, of each list of the linker's folders that no package brought."""
+    files = {f"/{LINKER}/{path.name}": path for path in sorted((root / LINKER).glob("*.conf"))}
+    owners = dpkg.find_owners(files, root=root) if files else {}
+    return {
+        path: file.read_text(encoding="utf-8", errors="replace")
+        for path, file in files.items()
+        if path not in owners
+    }
 
 
 def _is_known(path: Path) -> bool:

@@ -25,6 +25,9 @@ ENVIRONMENT = {
     "PYTHONPATH": PROJECT,
 }
 
+# invoke looks for tasks.py from the current folder upwards; no variable of the environment
+# changes that, its system-wide file does.
+INVOKE_SETTINGS = f"tasks:\n  search_root: {PROJECT}\n"
 
 # The checks of `python -m env` that judge an image, whatever machine it is on.
 IMAGE_CHECKS = (
@@ -50,9 +53,7 @@ class Project(bb_base):
         self += copy(files={lock_source(lock): LOCK})
         self += environment(variables=ENVIRONMENT)
         self += shell(commands=[
-            # invoke looks for tasks.py from the current folder upwards; no variable of
-            # the environment changes that, its system-wide file does.
-            f"printf 'tasks:\\n  search_root: {PROJECT}\\n' > /etc/invoke.yaml",
+            f"printf '{INVOKE_SETTINGS}' > /etc/invoke.yaml".replace("\n", "\\n"),
             # Last, when everything that it lists is in place.
             f"{VENV}/bin/python -m containers.sbom --output {SBOM}",
             f"chmod -R a+rX {PROJECT} {LOCK} {SBOM}",

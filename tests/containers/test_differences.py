@@ -75,6 +75,9 @@ def healthy():
             "chexnet/REVISION": {"sha256": B, "git": "2" * 40},
         },
         "environment": {"PATH": "/usr/bin"}, "preloaded": None, "loaded": [libmpi()],
+        "invoke": "tasks:\n  search_root: /opt/chexnet/project\n",
+        "venv": "home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.2\n",
+        "scripts": ["01-base.sh", "90-environment.sh", "99-base.sh"], "linker": {},
     }  # fmt: skip
     return Facts({f"inventory.{key}": Fact(value, f"of {key}") for key, value in values.items()})
 
@@ -191,6 +194,14 @@ def test_files_of_nobody_and_packages_without_a_list_are_told():
     facts = laid(unowned=["/v/evil.pth"], python=change(python(), "numpy", recorded=False))
     told = {one.where: one.found for one in judge(facts)["python-files"].differences}
     assert told == {"/v/evil.pth": "a file of nobody", "/venv": "no RECORD"}
+
+
+def test_a_script_that_the_engine_would_run_first_is_told():
+    parts = judge(laid(scripts=["99-evil.sh"]))
+    assert differing(parts) == {"redirects"}
+    (difference,) = parts["redirects"].differences
+    assert difference.where == "of scripts/99-evil.sh"
+    assert "invoke build-image --stack cpu" in difference.fix
 
 
 def test_a_program_of_nobody_on_the_path_is_told():

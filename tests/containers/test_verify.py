@@ -97,6 +97,7 @@ def test_every_planted_difference_is_told(sif, plant, tmp_path, monkeypatch):
     version = stanza[1]
     upgraded = stanza[0].replace(version, "9.9-9")
     plant("/var/lib/dpkg/status", status.replace(stanza[0], upgraded))
+    plant("/etc/invoke.yaml", "tasks:\n  search_root: /tmp/evil\n")
     plant("/etc/openmpi/openmpi-mca-params.conf", "btl = tcp,self\n")
     plant(f"{SITE}/invoke/tasks.py", read(sif, f"{SITE}/invoke/tasks.py") + b"# edited\n")
     plant(f"{PROJECT}/tasks.py", read(sif, f"{PROJECT}/tasks.py") + b"# edited\n")
@@ -125,6 +126,8 @@ def test_every_planted_difference_is_told(sif, plant, tmp_path, monkeypatch):
     assert edited.expected.startswith("openmpi-bin ")
     (module,) = told["python-files"]
     assert module.where == f"{SITE}/invoke/tasks.py"
+    (settings,) = told["redirects"]
+    assert settings.where == "/etc/invoke.yaml"
     (program,) = told["project"]
     assert program.where == f"{PROJECT}/tasks.py"
     (component,) = told["lock"]

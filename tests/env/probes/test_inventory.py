@@ -81,6 +81,28 @@ def test_what_is_not_there_is_unread_and_the_rest_is_told(tmp_path, root):
     }  # fmt: skip
 
 
+def test_what_redirects_a_run_and_no_package_brought(home, root):
+    facts = probe_inventory(home, root=root)
+    assert (facts["inventory.invoke"].value, facts["inventory.venv"].value) == (None, None)
+    assert (facts["inventory.scripts"].value, facts["inventory.linker"].value) == ([], {})
+    texts = {
+        root / "etc/invoke.yaml": "tasks: {}\n", home / "venv/pyvenv.cfg": "home = /usr/bin\n",
+        root / ".singularity.d/env/99-evil.sh": "exec /tmp/evil\n",
+        root / "etc/ld.so.conf.d/foo.conf": "/lib\n",
+        root / "etc/ld.so.conf.d/evil.conf": "/tmp/evil\n",
+        root / "etc/ld.so.conf.d/readme": "",
+    }  # fmt: skip
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (root / "var/lib/dpkg/info/foo.list").write_text("/etc/ld.so.conf.d/foo.conf\n")
+    facts = probe_inventory(home, root=root)
+    assert facts["inventory.invoke"].value == "tasks: {}\n"
+    assert facts["inventory.venv"] == Fact("home = /usr/bin\n", str(home / "venv/pyvenv.cfg"))
+    assert facts["inventory.scripts"].value == ["99-evil.sh"]
+    assert facts["inventory.linker"].value == {"/etc/ld.so.conf.d/evil.conf": "/tmp/evil\n"}
+
+
 def test_programs_on_the_path_that_nobody_brought_are_found(home, root):
     folders = {"local": root / "usr/local/bin", "bin": root / "usr/bin"}
     for folder in folders.values():
