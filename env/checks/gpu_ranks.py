@@ -45,7 +45,7 @@ def check_one_per_rank(evidence: Evidence) -> Finding:
     for rank, facts in evidence.reported.items():
         try:
             shown = visible(facts).uuids
-            index = _choose(evidence, rank, facts, len(shown))
+            index = choose_gpu(evidence, rank, facts, len(shown))
         except CannotTellError as error:
             unable.append(f"rank {rank}: {error}")
             continue
@@ -63,7 +63,7 @@ def check_one_per_rank(evidence: Evidence) -> Finding:
     return Finding(Status.PASS, expected, f"{len(takers)} GPUs for {len(takers)} ranks")
 
 
-def _choose(evidence: Evidence, rank: int, facts: Facts, shown: int) -> int:
+def choose_gpu(evidence: Evidence, rank: int, facts: Facts, shown: int) -> int:
     """Return the number of the GPU that a rank takes among those it is shown."""
     binding = evidence.planned().get(rank)
     planned = binding.gpu if binding else None
@@ -107,7 +107,7 @@ def check_planned(evidence: Evidence) -> Iterator[Finding]:
     evidence.of_ranks("gpu.nvml")
     for rank, facts in evidence.reported.items():
         binding, shown = planned.get(rank), visible(facts)
-        index = _choose(evidence, rank, facts, len(shown.uuids))
+        index = choose_gpu(evidence, rank, facts, len(shown.uuids))
         if binding is None or binding.gpu_pci is None or index >= len(shown.uuids):
             continue
         taken = next(d for d in devices(facts) if d["index"] == shown.indices[index])

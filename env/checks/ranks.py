@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from env.checks.evidence import Evidence
+from env.checks.gpu_ranks import choose_gpu
+from env.checks.gpus import READS, devices, visible, wanted
 from env.checks.registry import LAUNCHED, check
+from env.facts import CannotTellError
 from env.result import Finding, Status
 
 # What has to be the same in every rank, and what it is called.
@@ -71,15 +74,17 @@ def _by_host(evidence: Evidence, ranks: list[int]) -> Iterator[tuple[str, str]]:
     title="all ranks run the same software with the same settings",
     phase=LAUNCHED,
     covers=("MPI-12",),
-    reads=(*_ALIKE, *_RATHER, "launch.surroundings", "rank.time", "host.name", "host.boot_id"),
+    reads=(*_ALIKE, *_RATHER, "launch.surroundings", "launch.local_rank", "rank.time",
+           "host.boot_id", *READS),
     fix="start every rank from the same image or environment, and hand settings on with mpirun -x",
 )  # fmt: skip
 def check_alike(evidence: Evidence) -> Iterator[Finding]:
     """FAIL if Python, packages, libraries or lock differ, or two hosts share a name.
 
     WARN if settings such as NCCL_* or HOROVOD_*, the user, limits, the CPU's features or the
-    clocks differ. INFO if ranks of one host have another HOME, TMPDIR or language. One result
-    for each thing that does, which names the odd ones out.
+    clocks differ, or driver, model or memory of the GPUs that ranks take. INFO if ranks of one
+    host have another HOME, TMPDIR or language. One result for each thing that does, which names
+    the odd ones out.
     """
     expected = "the same on all ranks"
     for table, status in ((_ALIKE, Status.FAIL), (_RATHER, Status.WARN)):
@@ -88,6 +93,8 @@ def check_alike(evidence: Evidence) -> Iterator[Finding]:
             if key == "host.limits":
                 values = {rank: _soft(limits) for rank, limits in values.items()}
             yield from _apart(evidence, values, name, status)
+    if wanted(evidence):
+        yield from _apart(evidence, _gpus(evidence), "the GPU", Status.WARN)
     hosts: dict[str, dict[int, Any]] = {}
     for rank, value in evidence.known_of_ranks("launch.surroundings").items():
         hosts.setdefault(evidence.host_of(rank), {})[rank] = value
@@ -102,6 +109,23 @@ def check_alike(evidence: Evidence) -> Iterator[Finding]:
                       ranks=(early, late), fix="let the hosts keep time (chrony, NTP)")  # fmt: skip
     for key in ("packages.python", "packages.installed", "rank.lock", "host.name"):
         evidence.of_ranks(key)  # says which rank could not tell
+
+
+def _gpus(evidence: Evidence) -> dict[int, dict[str, str]]:
+    """Return model, memory and driver of the GPU of each rank that has one and could tell."""
+    found = {}
+    for rank, facts in evidence.reported.items():
+        try:
+            shown = visible(facts).indices
+            index = shown[choose_gpu(evidence, rank, facts, len(shown))]
+            device = next(d for d in devices(facts) if d["index"] == index)
+            memory, driver = device.get("memory") or {}, facts.value("gpu.nvml").get("driver")
+        except (CannotTellError, IndexError, StopIteration):
+            continue  # gpu.one-per-rank speaks of those
+        if device.get("name") and memory.get("total"):  # a GPU that says nothing is gpu.lost
+            size = f"{memory['total'] / 2**30:.0f} GiB"
+            found[rank] = {"driver": driver, "model": device["name"], "memory": size}
+    return found
 
 
 def _soft(limits: dict[str, dict[str, int | None]]) -> dict[str, int]:

@@ -74,6 +74,18 @@ GPUS = {
     "driver": "550.54.15",
     "devices": [{"index": n, "uuid": f"GPU-{n}{n}", "name": "H100"} for n in range(2)],
 }
+MIXED = (("V100-SXM2-32GB", 32), ("V100-PCIE-16GB", 16))
+
+
+def of_gpu(name="V100-SXM2-32GB", gib=32, *, driver="550.54.15", local=0):
+    """A rank that is shown these GPUs."""
+    models = [(name, gib)] if isinstance(name, str) else name
+    devices = [{"index": n, "uuid": f"GPU-{n}{n}", "name": model, "memory": {"total": size * GIB}}
+               for n, (model, size) in enumerate(models)]  # fmt: skip
+    nvml = {"state": "ok", "driver": driver, "devices": devices}
+    return {"gpu.nvml": nvml, "gpu.visible": None, "launch.local_rank": local}
+
+
 WITH_NCCL = {**STATIC["frameworks.horovod"], "nccl": 23203}
 _OF_RANKS = ("host.name", "host.boot_id", "packages.python", "packages.executable",
              "packages.installed", "gpu.nvml", "gpu.visible")  # fmt: skip
@@ -249,6 +261,10 @@ STATES = {
          (WARN, "limits of rank 1 (address space: 40000000, elsewhere none)", evidence(ranks=({"host.limits": {}}, {"host.limits": {"address space": {"soft": 40000000, "hard": None}}}))),
          (WARN, "the user of rank 1 (0, elsewhere 1000)", evidence(ranks=({"host.uid": 1000}, {"host.uid": 0}))),
          (INFO, "surroundings of rank 1 (HOME: /b, elsewhere /a)", evidence(ranks=({"launch.surroundings": {"HOME": "/a"}}, {"launch.surroundings": {"HOME": "/b"}}))),
+         (WARN, "the GPU of rank 1 (driver: 525.60.13, elsewhere 550.54.15)", evidence(ranks=(of_gpu(), of_gpu(driver="525.60.13")), stack_device="gpu")),
+         (WARN, "memory: 16 GiB, elsewhere 32 GiB; model: V100-PCIE-16GB, elsewhere V100-SXM2-32GB", evidence(ranks=(of_gpu(), of_gpu("V100-PCIE-16GB", 16)), stack_device="gpu")),
+         # Both of one host, which shows each of them both of its GPUs.
+         (WARN, "the GPU of rank 1 (memory: 16 GiB", evidence(ranks=tuple(of_gpu(MIXED, local=n) for n in (0, 1)), stack_device="gpu", plan=None)),
          (WARN, "the clock of node1 is 90 s before", evidence(ranks=({}, {"rank.time": 1090.0}))),
          (FAIL, "2 machines are called node1", evidence(ranks=({}, {"host.boot_id": "b2"}))),
          (WARN, "NCCL_DEBUG: INFO, elsewhere WARN", evidence(ranks=({}, {"launch.settings": {"NCCL_DEBUG": "INFO"}})))],
@@ -278,6 +294,12 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    "ranks.alike": [
+        evidence(),
+        evidence(ranks=(of_gpu(), of_gpu(gib=31.9)), stack_device="gpu"),
+        evidence(ranks=(of_gpu(), of_gpu(driver="1")), stack_device="cpu"),
+        evidence(ranks=(of_gpu(), {"gpu.nvml": {"state": "absent"}}), stack_device="gpu"),
+    ],
     "horovod.nccl": [evidence({"frameworks.horovod": WITH_NCCL}, stack_device="gpu")],
     "memory.shm": [evidence(), evidence({"host.shm": {"total": 64 * 2**20, "free": 1}}, num_ranks=1, plan=None)],
     "limits.processes": [evidence(), evidence({"host.uid": 0, "host.processes": 10})],
