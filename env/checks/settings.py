@@ -146,11 +146,13 @@ def _apart(evidence: Evidence, chosen: Mapping[str, Mapping[str, str]]) -> Itera
     fast = fast or bool(evidence.facts["gpu.device_files"].value)
     if pml := chosen.get("pml"):
         left = _left(pml["value"], built.get("pml", ())) - {"v", "monitoring"}
-        no_mtl = left == {"cm"} and "mtl" not in built
-        if no_mtl or (pml["value"].strip().startswith("^") and left <= {"ucx", "cm"} and not fast):
+        drivers = _left(chosen["mtl"]["value"] if "mtl" in chosen else "^", built.get("mtl", ()))
+        # psm and psm2 have cards that the kernel lists; ofi may have one that it does not.
+        alone = left == {"cm"} and not drivers - (set() if fast else {"psm", "psm2"})
+        if alone or (pml["value"].strip().startswith("^") and left <= {"ucx", "cm"} and not fast):
             yield Finding(Status.FAIL, "a protocol that can run here", _only(pml, left),
                           where=pml["origin"], fix=_take_out(pml))  # fmt: skip
-        elif left == {"cm"} and not fast and chosen.keys().isdisjoint(("mtl", "FI_PROVIDER")):
+        elif left == {"cm"} and not fast and "FI_PROVIDER" not in chosen:
             yield Finding(Status.WARN, "a network that cm has a driver for", _only(pml, left),
                           where=pml["origin"], fix=_take_out(pml))  # fmt: skip
     protocols = _left(chosen["pml"]["value"], built.get("pml", ())) if "pml" in chosen else {"ob1"}

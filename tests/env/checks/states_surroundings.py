@@ -242,6 +242,7 @@ STATES = {
          (WARN, "leaves only self, tcp", evidence(NO_CARD | settings(OMPI_MCA_btl="tcp,self"))),
          (FAIL, "=^ob1 leaves only cm, ucx", evidence(NO_CARD | PROTOCOLS | settings(OMPI_MCA_pml="^ob1"))),
          (WARN, "=cm leaves only cm", evidence(NO_CARD | PROTOCOLS | settings(OMPI_MCA_pml="cm"))),
+         (FAIL, "=cm leaves only cm", evidence(NO_CARD | PROTOCOLS | settings(OMPI_MCA_pml="cm", OMPI_MCA_mtl="^ofi"))),
          (FAIL, "=cm leaves only cm", evidence({"mpi.components": {"pml": ["ob1", "cm"]}} | settings(OMPI_MCA_pml="cm")))],
         evidence(lost=["mpi.components"]),
     ),
