@@ -167,6 +167,8 @@ def _check_output(output: Path, *, force: bool) -> None:
 def _say(plan: Blueprint) -> None:
     base = "a local base, made by mmdebstrap" if plan.base else plan.lock.base["image"]
     lent = f"; lending {plan.ca} to the build" if plan.ca else ""
+    if plan.stack.status == "candidate":
+        print(f"candidate: {plan.stack.summary}", file=sys.stderr)
     print(f"building {plan.output.name} with {plan.engine.name} on {base}{lent}", file=sys.stderr)
     for line in plan.drift:
         print(f"drift: {line}", file=sys.stderr)
@@ -174,6 +176,7 @@ def _say(plan: Blueprint) -> None:
 
 def _run(plan: Blueprint) -> dict[str, float]:
     """Stage what the build reads, write the definitions, run every step."""
+    _touch(plan)  # at once: a build beside this one prunes what is oldest
     steps = list_steps(plan)
     started = time.monotonic()
     files = _obtain_packages(plan)
@@ -199,11 +202,25 @@ def _run(plan: Blueprint) -> dict[str, float]:
         if plan.format == "docker" and plan.base and plan.base.tar.exists():
             place_base(plan)
         seconds[step.title] = run_step(step, log=plan.log)
-    if plan.format == "singularity":
-        os.utime(plan.stage)  # it was of use: the newest are kept
-    _prune(cache_folder() / "stages", keep=KEPT)
-    _prune(cache_folder() / "bases", keep=2 * KEPT)  # a tar file and a folder each
+        _touch(plan)  # what is unpacked comes with the archive's date
+    own = _cached(plan)
+    _prune(cache_folder() / "stages", keep=KEPT, own=own)
+    _prune(cache_folder() / "bases", keep=2 * KEPT, own=own)  # a tar file and a folder each
     return seconds
+
+
+def _cached(plan: Blueprint) -> list[Path]:
+    """Return what of the cache this build uses and is there by now, packages apart."""
+    paths = [plan.base.tar, plan.base.folder] if plan.base else []
+    if plan.format == "singularity":
+        paths.append(plan.stage)
+    return [path for path in paths if path.exists()]
+
+
+def _touch(plan: Blueprint) -> None:
+    """Date what this build uses of the cache by now: the newest are kept."""
+    for path in _cached(plan):
+        os.utime(path)
 
 
 def _obtain_packages(plan: Blueprint) -> list[Path]:
@@ -229,10 +246,14 @@ def _forget_unused(folder: Path, *, used: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _prune(folder: Path, *, keep: int) -> None:
-    """Remove all but the newest of a cache's entries."""
+def _prune(folder: Path, *, keep: int, own: Iterable[Path]) -> None:
+    """Remove all but the newest of a cache's entries, and none of this build's own."""
     if folder.is_dir():
-        newest = sorted(folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime, reverse=True)
+
+        def rank(path: Path) -> tuple[bool, float]:
+            return path in own, path.stat().st_mtime
+
+        newest = sorted(folder.glob("[!.]*"), key=rank, reverse=True)
         for old in newest[keep:]:
             if not old.is_dir():
                 old.unlink()

@@ -163,6 +163,50 @@ def test_the_cache_keeps_the_newest_and_the_one_in_use(place):
     assert kept[-1].exists()
 
 
+DATED = """#!/bin/sh
+while [ $# -gt 2 ]; do shift; done
+mkdir base.$$ && touch -d 2001-01-01 base.$$ && tar -C base.$$ -cf "$1" . && rm -r base.$$
+"""
+
+
+def test_a_base_in_use_is_kept_whatever_date_its_archive_gave_it(place, stub):
+    stub("mmdebstrap", DATED)
+    for number in range(2 * build.KEPT + 1):
+        old = cache() / "bases" / f"old-{number}"
+        old.mkdir(parents=True)
+        os.utime(old, (2e9 + number, 2e9 + number))  # newer than anything of this build
+    make(place)
+    kept = {path.name for path in (cache() / "bases").iterdir()}
+    own = {name for name in kept if not name.startswith("old-")}
+    assert {Path(name).suffix for name in own} == {"", ".tar"}
+    assert kept - own == {f"old-{2 * build.KEPT}", f"old-{2 * build.KEPT - 1}"}
+
+
+def test_what_a_build_uses_is_the_newest_before_its_steps_run(place, stub, tmp_path):
+    stub("mmdebstrap", DATED)
+    make(place)
+    entries = [path for kind in ("bases", "stages") for path in (cache() / kind).iterdir()]
+    assert len(entries) == 3
+    for path in entries:
+        os.utime(path, (1e9, 1e9))
+    quoted = " ".join(map(str, entries))
+    stub("apptainer", APPTAINER + f"stat -c %Y {quoted} > {tmp_path}/dates\n")
+    began = time.time()
+    make(place, force=True)
+    dates = [int(line) for line in (tmp_path / "dates").read_text().split()]
+    assert len(dates) == 3
+    assert min(dates) >= int(began)
+
+
+def test_a_candidate_is_said_to_be_one_with_its_summary(place, capsys):
+    doubtful = replace(CPU, status="candidate", summary="it may not train")
+    build._say(blueprint.draw_blueprint(doubtful, lock=blueprint.load_current_lock(CPU),
+                                        format="singularity", root=place))  # fmt: skip
+    assert "candidate: it may not train\n" in capsys.readouterr().err
+    make(place)
+    assert "candidate:" not in capsys.readouterr().err
+
+
 def test_a_changed_recipe_is_in_the_key_too(place, monkeypatch):
     make(place)
     render = blueprint.render_build_stage
