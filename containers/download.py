@@ -6,8 +6,10 @@ they lie, to ``containers.packages``.
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
+import http.client
 import shutil
 import ssl
 import sys
@@ -20,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from env.errors import EXIT_FAILED, UserError
 
@@ -43,12 +45,18 @@ class Remote:
         target: where to.
         sha256: hashes that are accepted, of which the file must have one.
         size_bytes: its size, 0 where it is not known.
+        login: what to log in with; see ``split_login``.
     """
 
     url: str
     target: Path
     sha256: tuple[str, ...]
     size_bytes: int = 0
+    login: str = field(default="", repr=False)
+
+
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
+"""What a server that is away, or that does not speak HTTP, or an address that is none, raises."""
 
 
 class Missing(Exception):
@@ -61,14 +69,46 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_url(url: str, *, ca: Path | None, headers: dict[str, str] | None = None) -> object:
+def split_login(url: str) -> tuple[str, str]:
+    """Return an address without user and password, so that it can be told, and the header.
+
+    The second is the value of ``Authorization``, "" where the address names no user.
+    """
+    scheme, slashes, rest = url.partition("://")
+    host = rest.partition("/")[0]
+    user, at, _ = host.rpartition("@")
+    if not (slashes and at):
+        return url, ""
+    name, _, password = user.partition(":")
+    plain = f"{unquote(name)}:{unquote(password)}".encode()
+    return f"{scheme}://{rest[len(user) + 1 :]}", f"Basic {base64.b64encode(plain).decode()}"
+
+
+def same_host(url: str, other: str) -> bool:
+    """Return whether two addresses are of one server: what a login for one is good for."""
+    return urlsplit(url)[:2] == urlsplit(other)[:2]
+
+
+def open_url(
+    url: str, *, ca: Path | None, headers: dict[str, str] | None = None, login: str = ""
+) -> object:
     """Open an address, trusting the host's authorities.
+
+    Args:
+        url: without user and password.
+        ca: the bundle of authorities to trust, None for the system's.
+        headers: more to send.
+        login: what to log in with; another server that this one sends us to never gets it.
 
     Raises:
         OSError: there is no answer, or a refusal.
+        http.client.HTTPException: the answer is not HTTP.
+        ValueError: it is no address.
     """
     safe = quote(url, safe=":/?&=%~+,@!")
     request = urllib.request.Request(safe, headers=headers or {})
+    if login:
+        request.add_unredirected_header("Authorization", login)
     context = _trust(ca) if safe.startswith("https:") else None
     return urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context)
 
@@ -149,15 +189,15 @@ def fetch_one(remote: Remote, *, ca: Path | None, tell: Callable[[int], None]) -
     part = remote.target.with_name(f".{remote.target.name}.part")
     for attempt in range(TRIES):
         try:
-            _receive(remote.url, part, ca=ca, tell=tell)
+            _receive(remote, part, ca=ca, tell=tell)
         except urllib.error.HTTPError as error:
             if error.code == NOT_FOUND:
                 raise Missing(remote.url) from error
             if error.code == NOT_SATISFIABLE:  # more is here than there is
                 part.unlink(missing_ok=True)
             failure = f"{error.code} {error.reason}"
-        except OSError as error:
-            failure = str(getattr(error, "reason", error))
+        except NO_ANSWER as error:
+            failure = tell_failure(error)
         else:
             found = sha256_of(part)
             if found in remote.sha256:
@@ -173,11 +213,16 @@ def fetch_one(remote: Remote, *, ca: Path | None, tell: Callable[[int], None]) -
                     exit_code=EXIT_FAILED)  # fmt: skip
 
 
-def _receive(url: str, part: Path, *, ca: Path | None, tell: Callable[[int], None]) -> None:
+def tell_failure(error: Exception) -> str:
+    """Return what went wrong with an answer, in a few words."""
+    return str(getattr(error, "reason", error)) or type(error).__name__
+
+
+def _receive(remote: Remote, part: Path, *, ca: Path | None, tell: Callable[[int], None]) -> None:
     """Append to the part what of the file is not there yet."""
     there = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={there}-"} if there else {}
-    with open_url(url, ca=ca, headers=headers) as answer:
+    with open_url(remote.url, ca=ca, headers=headers, login=remote.login) as answer:
         resumed = answer.status == PARTIAL_CONTENT
         tell(there if resumed else 0)
         remain = int(answer.headers["Content-Length"] or 0)

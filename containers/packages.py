@@ -32,7 +32,17 @@ from containers.archive import find_mirror, mirror_url
 from containers.blueprint import load_current_lock
 from containers.context import find_host_ca
 from containers.deb import render_index
-from containers.download import AT_ONCE, Remote, fetch_all, open_url, sha256_of
+from containers.download import (
+    AT_ONCE,
+    NO_ANSWER,
+    Remote,
+    fetch_all,
+    open_url,
+    same_host,
+    sha256_of,
+    split_login,
+    tell_failure,
+)
 from containers.drift import refuse_drift
 from env.atomic import write_text
 from env.errors import EXIT_FAILED, UserError
@@ -289,26 +299,34 @@ def _locate(item: Wanted, *, folder: Path, mirror: str, ca: Path | None) -> Remo
     if item.path:
         url = mirror_url(mirror, item.path)
         return Remote(url, folder / item.kind / item.file, item.sha256, item.size_bytes)
-    page = f"{find_index().rstrip('/')}/{item.name}/"
-    try:
-        with open_url(page, ca=ca, headers={"Accept": _INDEX_TYPES}) as answer:
-            text, kind = answer.read().decode("utf-8"), answer.headers.get_content_type()
-            page = answer.url
-    except OSError as error:
-        raise UserError(f"{item.name} {item.version} in a package index",
-                        found=f"{page}: {getattr(error, 'reason', error)}",
-                        fix="set PIP_INDEX_URL to an index that has it, see to proxy and "
-                        "certificates, and run the same again", exit_code=EXIT_FAILED,
-                        ) from error  # fmt: skip
-    entries = read_json_page(text) if kind.endswith("json") else read_html_page(text)
+    index, login = split_login(find_index())
+    page, entries = _read_page(f"{index.rstrip('/')}/{item.name}/", item, ca=ca, login=login)
     for digest in item.sha256:
         if digest in entries:
-            url, size = entries[digest]
-            name = unquote(url.partition("#")[0].rpartition("/")[2])
-            return Remote(urljoin(page, url), folder / item.kind / name, item.sha256, size)
+            url, size = urljoin(page, entries[digest][0]), entries[digest][1]
+            name = unquote(url.partition("#")[0]).rpartition("/")[2]
+            return Remote(url, folder / item.kind / name, item.sha256, size,
+                          login if same_host(url, index) else "")  # fmt: skip
     raise UserError(f"a file of {item.name} {item.version} with the locked sha256",
                     found=f"none in {page}", exit_code=EXIT_FAILED,
                     fix="use an index that has it (PIP_INDEX_URL), or invoke lock")  # fmt: skip
+
+
+def _read_page(
+    page: str, item: Wanted, *, ca: Path | None, login: str
+) -> tuple[str, dict[str, tuple[str, int]]]:
+    """Return where a project's page of an index lies in the end, and the files it names."""
+    try:
+        with open_url(page, ca=ca, headers={"Accept": _INDEX_TYPES}, login=login) as answer:
+            text, kind = answer.read().decode("utf-8"), answer.headers.get_content_type()
+            page = answer.url
+        return page, read_json_page(text) if kind.endswith("json") else read_html_page(text)
+    except NO_ANSWER as error:
+        raise UserError(f"{item.name} {item.version} in a package index",
+                        found=f"{page}: {tell_failure(error)}",
+                        fix="set PIP_INDEX_URL to an index that has it, see to proxy and "
+                        "certificates, and run the same again", exit_code=EXIT_FAILED,
+                        ) from error  # fmt: skip
 
 
 def find_index(environ: Mapping[str, str] = os.environ) -> str:
@@ -322,12 +340,19 @@ def find_index(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def read_json_page(text: str) -> dict[str, tuple[str, int]]:
-    """Return address and size by sha256 of a project's page in JSON (PEP 691, 700)."""
-    return {
-        file["hashes"]["sha256"]: (file["url"], file.get("size") or 0)
-        for file in json.loads(text)["files"]
-        if "sha256" in file["hashes"]
-    }
+    """Return address and size by sha256 of a project's page in JSON (PEP 691, 700).
+
+    Raises:
+        ValueError: it is no such page, a login's for example.
+    """
+    try:
+        return {
+            file["hashes"]["sha256"]: (str(file["url"]), int(file.get("size") or 0))
+            for file in json.loads(text)["files"]
+            if "sha256" in file["hashes"]
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("JSON, and not an index's page of files") from error
 
 
 def read_html_page(text: str) -> dict[str, tuple[str, int]]:

@@ -19,11 +19,24 @@ class Files(http.server.BaseHTTPRequestHandler):
     asked: list[tuple[str, str]]
     cut: dict[str, int]
     """How much of a file is sent before the line drops, once."""
+    kinds: dict[str, str]
+    """Content types, where they are not HTML."""
+    logins: dict[str, str]
+    """By path, the last ``Authorization`` that was sent; asked without one: no entry."""
+    moved: dict[str, str]
+    """By path, where it is now."""
 
     def do_GET(self):
         """Answer with the content, with what of it is asked for, or with 404."""
         begins = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-")
         self.asked.append((self.path, begins))
+        if login := self.headers.get("Authorization"):
+            self.logins[self.path] = login
+        if self.path in self.moved:
+            self.send_response(302)
+            self.send_header("Location", self.moved[self.path])
+            self.end_headers()
+            return
         content = self.contents.get(self.path)
         if content is None:
             self.send_error(404)
@@ -33,7 +46,7 @@ class Files(http.server.BaseHTTPRequestHandler):
             self.send_error(416)
             return
         self.send_response(206 if int(begins) else 200)
-        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Type", self.kinds.get(self.path, "text/html"))
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         self.wfile.write(part[: self.cut.pop(self.path, len(part))])
@@ -45,7 +58,8 @@ class Files(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     """Return a server's table of contents, its address, and what it was asked."""
-    handler = type("Handler", (Files,), {"contents": {}, "asked": [], "cut": {}})
+    tables = {name: {} for name in ("contents", "cut", "kinds", "logins", "moved")}
+    handler = type("Handler", (Files,), {"asked": [], **tables})
     service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
     handler.url = f"http://127.0.0.1:{service.server_port}"

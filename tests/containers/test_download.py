@@ -1,12 +1,14 @@
 """Fetching: what is gone on with, what is not taken, what is said."""
 
 import hashlib
+import http.server
 import io
+import threading
 
 import pytest
 
 from containers import download
-from containers.download import Remote, fetch_all, fetch_one
+from containers.download import Remote, fetch_all, fetch_one, split_login
 from env.errors import UserError
 
 CONTENT = bytes(range(256)) * 300
@@ -24,6 +26,28 @@ def remote(server, tmp_path):
     """Return a file that is served, wanted in a folder that is not there yet."""
     server.contents["/a"] = CONTENT
     return Remote(f"{server.url}/a", tmp_path / "new" / "a", ("0" * 64, GOOD), len(CONTENT))
+
+
+@pytest.fixture
+def says():
+    """Return a server's address, which answers anything with the bytes it is given."""
+    services = []
+
+    def serve(answer):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def handle(self):
+                self.rfile.readline()
+                self.wfile.write(answer)
+
+        service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
+        services.append(service)
+        return f"http://127.0.0.1:{service.server_port}"
+
+    yield serve
+    for service in services:
+        service.shutdown()
+        service.server_close()
 
 
 def fetch(*remotes, stream=None):
@@ -100,3 +124,29 @@ def test_progress_counts_what_was_there_before(remote):
     counts = []
     fetch_one(remote, ca=None, tell=counts.append)
     assert sum(counts) == len(CONTENT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"220 mail.example.org ESMTP\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: banana\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc",
+        b"",
+    ],
+    ids=["no-http", "no-number", "cut-chunk", "nothing"],
+)
+def test_an_answer_that_is_not_http_is_a_failure_of_the_way_there(says, tmp_path, answer):
+    remote = Remote(says(answer) + "/a.deb", tmp_path / "a.deb", (GOOD,))
+    with pytest.raises(UserError, match=r"a\.deb from http://") as caught:
+        fetch(remote)
+    assert caught.value.exit_code == 1
+    assert "proxy" in caught.value.fix
+
+
+def test_a_login_is_taken_out_of_an_address():
+    # RFC 7617's own example of user and password.
+    basic = "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+    assert split_login("https://Aladdin:open%20sesame@h:8/x@1/") == ("https://h:8/x@1/", basic)
+    assert split_login("https://h/x@1/") == ("https://h/x@1/", "")
+    assert split_login("user:pw@host") == ("user:pw@host", "")

@@ -168,6 +168,67 @@ def test_a_wheel_that_the_index_has_not_got_is_named(tiny, shops, tmp_path):
         fetch_packages(tiny, stack=CPU, folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
+        ("application/json", b"<html>please log in</html>"),
+        ("application/json", b"{}"),
+        ("application/json", b"[]"),
+        ("application/json", b'{"files": [3]}'),
+        ("text/html", "<a href='caf\xe9'>".encode("latin-1")),
+    ],
+)
+def test_a_page_that_is_none_of_an_index_is_named(tiny, shops, tmp_path, kind, page):
+    shops.contents["/simple/some-wheel/"] = page
+    shops.kinds["/simple/some-wheel/"] = kind
+    with pytest.raises(UserError, match=r"/simple/some-wheel/: ") as caught:
+        fetch_packages(tiny, stack=CPU, folder=tmp_path)
+    assert caught.value.exit_code == 1
+    assert "PIP_INDEX_URL" in caught.value.fix
+
+
+def test_an_index_that_is_no_address_is_named(tiny, shops, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", "user")
+    with pytest.raises(UserError, match=r"user/some-wheel/"):
+        fetch_packages(tiny, stack=CPU, folder=tmp_path)
+
+
+@pytest.fixture
+def login(shops, monkeypatch):
+    """Let the index's address name RFC 7617's user; return the header that stands for it."""
+    monkeypatch.setenv(
+        "PIP_INDEX_URL", shops.url.replace("://", "://Aladdin:open%20sesame@") + "/simple"
+    )
+    return "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+
+
+def test_a_login_goes_to_the_index_and_its_files_alone(tiny, shops, tmp_path, login):
+    fetch_packages(tiny, stack=CPU, folder=tmp_path)
+    wheel = WHEEL.replace("wheels", "/files")
+    assert shops.logins == {
+        "/simple/some-wheel/": login, "/simple/horovod/": login, wheel: login,
+        "/files/horovod-9.tar.gz": login,
+    }  # fmt: skip
+
+
+def test_a_login_does_not_go_where_the_index_sends_us(tiny, shops, tmp_path, login):
+    wheel = WHEEL.replace("wheels", "/files")
+    shops.contents["/cdn"] = shops.contents.pop(wheel)
+    shops.moved[wheel] = f"http://localhost:{shops.url.rpartition(':')[2]}/cdn"
+    fetch_packages(tiny, stack=CPU, folder=tmp_path)
+    assert (tmp_path / WHEEL).exists()
+    assert "/cdn" in {path for path, _ in shops.asked}
+    assert "/cdn" not in shops.logins
+
+
+def test_a_password_is_not_printed(tiny, shops, tmp_path, login):
+    del shops.contents["/simple/some-wheel/"]
+    with pytest.raises(UserError, match="some-wheel") as caught:
+        fetch_packages(tiny, stack=CPU, folder=tmp_path)
+    assert "sesame" not in str(caught.value)
+    assert "Aladdin" not in str(caught.value)
+
+
 def test_a_lock_without_the_distributions_packages_cannot_be_saved(tiny, locked, tmp_path):
     gap = replace(tiny, system_packages=(), gaps={"system_packages": "not Debian"})
     locked.write_text(render_lock(gap))
