@@ -1,9 +1,15 @@
 """Launches inside a real Slurm of two nodes: those that work, and those that cannot."""
 
+import os
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+
+from containers.hosts import HostSlots
+from containers.launchers import Launch, Launcher, render_launch
+from env.binding import CORES, BindingPlan, RankBinding
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slurm]
 
@@ -33,6 +39,21 @@ def test_hosts_with_unequal_numbers_of_ranks(slurm):
     code, text = slurm.batch(script, "--nodes=2", "--ntasks-per-node=2")
     assert code == 0, text
     assert ": 2 PASS" in text
+
+
+def test_ranks_of_hosts_that_gave_other_cpus_run_where_the_plan_puts_them(slurm):
+    cpus = sorted(os.sched_getaffinity(0))
+    places = [("node1", cpus[0]), ("node2", cpus[-1])]
+    ranks = (RankBinding(n, 0, host, (cpu,), None, 1) for n, (host, cpu) in enumerate(places))
+    hosts = tuple(HostSlots(host, 1) for host, _ in places)
+    launch = Launch(
+        BindingPlan(tuple(ranks), 1, mapping=CORES), Launcher("srun"), hosts, label=True
+    )
+    line = render_launch(launch, command=["grep", "Cpus_allowed_list", "/proc/self/status"])
+    code, text = slurm.batch(shlex.join(line), "--nodes=2", "--ntasks-per-node=1")
+    assert code == 0, text
+    told = [f"{n}: Cpus_allowed_list:\t{cpu}" for n, (_, cpu) in enumerate(places)]
+    assert sorted(text.splitlines()) == told
 
 
 def test_mpirun_under_srun_is_refused_before_it_hangs(slurm):
