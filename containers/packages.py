@@ -201,12 +201,12 @@ def check_packages(lock: Lock, *, folder: Path) -> list[Path]:
         for item, path in zip(wanted, there, strict=True)
         if path is None
     ]
-    index = folder / "debs" / "Packages"
-    if not bad and not (
-        index.is_file()
-        and index.read_text() == render_index(lock.system_packages, folder=index.parent)
-    ):
-        bad = ["debs/Packages: not the index of these files"]
+    if not bad:
+        bad = [
+            f"{name}: not what belongs to these files"
+            for name, text in _indexes(lock, folder=folder).items()
+            if not (folder / name).is_file() or (folder / name).read_bytes() != text.encode()
+        ]
     if bad:
         raise UserError(f"every file of the lock of {lock.stack} in {folder}",
                         found="\n          ".join(bad), fix=again)  # fmt: skip
@@ -229,18 +229,28 @@ def stage_base(lock: Lock, *, files: Iterable[Path], folder: Path) -> None:
     for path in files:
         if path.name in names:
             link_or_copy(path, folder / path.name)
-    _write_index(lock, lock.system_group("base"), folder=folder)
+    for name, text in _deb_indexes(lock, lock.system_group("base"), folder=folder).items():
+        write_text(folder / name, text)
 
 
 def write_indexes(lock: Lock, *, folder: Path) -> None:
     """Write what apt reads: an index of the packages and a list of sources that names it."""
-    if lock.system_packages:
-        _write_index(lock, lock.system_packages, folder=folder / "debs")
-        # Trusted: every file in it was held to the lock's hash.
-        write_text(folder / _LIST, f"deb [trusted=yes] file:{PACKAGES}/debs ./\n")
+    for name, text in _indexes(lock, folder=folder).items():
+        write_text(folder / name, text)
 
 
-def _write_index(lock: Lock, packages: Iterable[SystemPackage], *, folder: Path) -> None:
+def _indexes(lock: Lock, *, folder: Path) -> dict[str, str]:
+    """Return by name the text of each file that apt reads in a folder of packages."""
+    if not lock.system_packages:
+        return {}
+    debs = _deb_indexes(lock, lock.system_packages, folder=folder / "debs")
+    # Trusted: every file in it was held to the lock's hash.
+    return {_LIST: f"deb [trusted=yes] file:{PACKAGES}/debs ./\n"} | {
+        f"debs/{name}": text for name, text in debs.items()
+    }
+
+
+def _deb_indexes(lock: Lock, packages: Iterable[SystemPackage], *, folder: Path) -> dict[str, str]:
     index = render_index(packages, folder=folder)
     digest, size = hashlib.sha256(index.encode()).hexdigest(), len(index.encode())
     codename = lock.base["codename"]
@@ -249,8 +259,7 @@ def _write_index(lock: Lock, packages: Iterable[SystemPackage], *, folder: Path)
         f"Origin: chexnet\nSuite: {codename}\nCodename: {codename}\nArchitectures: amd64 all\n"
         f"SHA256:\n {digest} {size} Packages\n"
     )
-    write_text(folder / "Packages", index)
-    write_text(folder / "Release", release)
+    return {"Packages": index, "Release": release}
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -128,16 +128,31 @@ def test_every_bad_file_is_named_at_once(tiny, saved):
     assert all(name in caught.value.found for name in FILES[:2])
 
 
-def test_an_index_of_other_files_is_refused(tiny, saved):
-    path = saved / "debs" / "Packages"
-    path.write_text(path.read_text().replace("Package: tool", "Package: tools"))
-    with pytest.raises(UserError, match="debs/Packages"):
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("debs/Packages", b"Package: tool", b"Package: tools"),
+        ("debs/Packages", b"Package: tool", b"Package: caf\xe9"),
+        ("debs/Release", b"Origin: chexnet", b"Origin: other"),
+        ("sources.list", b"deb [trusted=yes]", b"deb http://evil.example ./\ndeb [trusted=yes]"),
+    ],
+)
+def test_what_apt_reads_is_refused_where_it_is_not_what_was_written(tiny, saved, name, old, new):
+    path = saved / name
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(UserError, match=name) as caught:
         check_packages(tiny, folder=saved)
+    assert caught.value.exit_code == 2
+    assert "fetch-packages" in caught.value.fix
+    save_packages(CPU, folder=saved)
+    check_packages(tiny, folder=saved)
 
 
-def test_an_index_that_is_not_there_is_refused(tiny, saved):
-    (saved / "debs" / "Packages").unlink()
-    with pytest.raises(UserError, match="debs/Packages"):
+@pytest.mark.parametrize("name", ["debs/Packages", "debs/Release", "sources.list"])
+def test_what_apt_reads_is_missed_where_it_is_not_there(tiny, saved, name):
+    (saved / name).unlink()
+    with pytest.raises(UserError, match=name):
         check_packages(tiny, folder=saved)
 
 
