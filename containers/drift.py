@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from containers.archive import Resolution, resolve_system
+from containers.archive import resolve_system
 from env.errors import EXIT_FAILED, UserError
 from env.lock import Lock, SystemPackage
 from env.stack import Stack
 
 NOTHING = "nothing"
+UNKNOWN = "not known"
 
 
 def find_drift(
@@ -61,14 +62,15 @@ def refuse_drift(lock: Lock, *, stack: Stack, gone: Iterable[str]) -> UserError:
         gone: their names.
     """
     try:
-        offered = resolve_system(stack)
+        now = {p.name: p.version for p in resolve_system(stack).packages}
+        absent = NOTHING
     except UserError:  # the archive's files are there, its index is not: tell what is known
-        offered = Resolution((), "")
-    named = set(gone)
-    lines = find_drift(
-        (p for p in lock.system_packages if p.name in named),
-        offered=(p for p in offered.packages if p.name in named),
-    )
+        now, absent = {}, UNKNOWN
+    locked = {p.name: p.version for p in lock.system_packages}
+    # Also one that is offered as locked: a mirror may lack a file that its index names.
+    lines = [
+        f"{name}: locked {locked[name]}, offered {now.get(name, absent)}" for name in sorted(gone)
+    ]
     return UserError(
         f"every package of the lock of {stack.name} in the distribution's archive",
         found="these are gone:\n          " + "\n          ".join(lines),

@@ -46,12 +46,14 @@ from containers.download import (
 from containers.drift import refuse_drift
 from env.atomic import write_text
 from env.errors import EXIT_FAILED, UserError
-from env.lock import Lock, SystemPackage
+from env.lock import GROUPS, Lock, SystemPackage
 from env.stack import Stack
 from recipes.layout import PACKAGES
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+IN_IMAGE = ("build", "run")
+"""The groups of wheels that an image is made with."""
 _LIST = "sources.list"
 _INDEX_TYPES = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 
@@ -83,8 +85,13 @@ class Wanted:
         return f"{self.kind}/{self.file or f'{self.name}-{self.version}'}"
 
 
-def list_wanted(lock: Lock) -> list[Wanted]:
-    """Return every file that building a stack's image takes, apart from a registry's base."""
+def list_wanted(lock: Lock, *, groups: Iterable[str] = IN_IMAGE) -> list[Wanted]:
+    """Return every file that building a stack's image takes, apart from a registry's base.
+
+    Args:
+        lock: what names them.
+        groups: whose wheels; more than an image's are for the machine that builds.
+    """
     debs = [
         Wanted("debs", p.name, p.version, (p.sha256,), p.file_name, p.path, p.size_bytes)
         for p in lock.system_packages
@@ -92,7 +99,7 @@ def list_wanted(lock: Lock) -> list[Wanted]:
     wheels = [
         Wanted("wheels", p.name, p.version, p.sha256)
         for p in lock.python
-        if {"build", "run"} & set(p.groups)
+        if set(groups).intersection(p.groups)
     ]
     sources = []
     for archive, digest in lock.sources.items():
@@ -102,7 +109,7 @@ def list_wanted(lock: Lock) -> list[Wanted]:
 
 
 def fetch_packages(lock: Lock, *, stack: Stack, folder: Path) -> list[Path]:
-    """Bring into a folder every file of a lock that is not there.
+    """Bring into a folder every file of an image that is not there.
 
     Args:
         lock: what is wanted.
@@ -119,7 +126,7 @@ def fetch_packages(lock: Lock, *, stack: Stack, folder: Path) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _alone_in(folder):
-        return _fetch_missing(lock, stack=stack, folder=folder)
+        return _fetch_missing(lock, list_wanted(lock), stack=stack, folder=folder)
 
 
 @contextmanager
@@ -137,9 +144,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _fetch_missing(lock: Lock, *, stack: Stack, folder: Path) -> list[Path]:
-    wanted, ca = list_wanted(lock), find_host_ca()
-    there = _find_all(wanted, folder=folder)
+def _fetch_missing(lock: Lock, wanted: list[Wanted], *, stack: Stack, folder: Path) -> list[Path]:
+    there, ca = _find_all(wanted, folder=folder), find_host_ca()
     missing = [item for item, path in zip(wanted, there, strict=True) if path is None]
     if missing:
         mirror = find_mirror() if any(item.path for item in missing) else ""
@@ -147,17 +153,31 @@ def _fetch_missing(lock: Lock, *, stack: Stack, folder: Path) -> list[Path]:
             remotes = list(
                 pool.map(lambda item: _locate(item, folder=folder, mirror=mirror, ca=ca), missing)
             )
-        gone = fetch_all(remotes, ca=ca)
+        lost = fetch_all(remotes, ca=ca)
+        gone = [pair for pair in zip(missing, remotes, strict=True) if pair[1] in lost]
+        if any(not item.path for item, _ in gone):
+            raise _refuse_lost(gone)
         if gone:
-            pairs = zip(missing, remotes, strict=True)
-            names = [item.name for item, remote in pairs if remote in gone]
-            raise refuse_drift(lock, stack=stack, gone=names)
+            raise refuse_drift(lock, stack=stack, gone=[item.name for item, _ in gone])
         there = _find_all(wanted, folder=folder)
     return [path for path in there if path is not None]
 
 
+def _refuse_lost(gone: Iterable[tuple[Wanted, Remote]]) -> UserError:
+    """Return the error for files that an index names and does not have: no drift explains it."""
+    lines = [f"{item}: none at {remote.url}" for item, remote in gone]
+    return UserError(
+        "every file that the lock names, where the index or mirror says it is",
+        found="\n          ".join(lines), exit_code=EXIT_FAILED,
+        fix="use an index that has them (PIP_INDEX_URL), or build from a folder saved before: "
+        "--packages DIR",
+    )  # fmt: skip
+
+
 def save_packages(stack: Stack, *, folder: Path) -> Path:
     """Fill a folder from which a stack's image builds without a network.
+
+    With the wheels of the group ``develop``: what builds is written in Python too.
 
     Returns:
         The manifest: every file with its hash and size.
@@ -167,23 +187,26 @@ def save_packages(stack: Stack, *, folder: Path) -> Path:
     """
     lock = load_current_lock(stack)
     _refuse_gap(lock)
-    files = fetch_packages(lock, stack=stack, folder=folder)
-    write_indexes(lock, folder=folder)
-    entries = [
-        {"path": path.relative_to(folder).as_posix(), "sha256": sha256_of(path),
-         "size_bytes": path.stat().st_size}
-        for path in files
-    ]  # fmt: skip
-    manifest = {"schema_version": SCHEMA_VERSION, "stack": lock.stack, "lock_sha256": lock.sha256,
-                "files": entries}  # fmt: skip
-    write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone_in(folder):
+        wanted = list_wanted(lock, groups=GROUPS)
+        files = _fetch_missing(lock, wanted, stack=stack, folder=folder)
+        write_indexes(lock, folder=folder)
+        entries = [
+            {"path": path.relative_to(folder).as_posix(), "sha256": sha256_of(path),
+             "size_bytes": path.stat().st_size}
+            for path in files
+        ]  # fmt: skip
+        manifest = {"schema_version": SCHEMA_VERSION, "stack": lock.stack,
+                    "lock_sha256": lock.sha256, "files": entries}  # fmt: skip
+        write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     size_mib = sum(entry["size_bytes"] for entry in entries) / 2**20
     print(f"{folder}: {len(entries)} files, {size_mib:.0f} MiB, for the lock of {stack.name}")
     return folder / MANIFEST
 
 
 def check_packages(lock: Lock, *, folder: Path) -> list[Path]:
-    """Return the files of a saved folder, in the order of ``list_wanted``, once all are good.
+    """Return an image's files of a saved folder, as ``list_wanted`` has them, once all are good.
 
     Raises:
         UserError: it is no such folder, or files are missing or are others than locked: each

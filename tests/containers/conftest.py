@@ -96,6 +96,7 @@ def digest(content):
 
 DEBS = {"base-x": (make_deb("base-x"), ("base",)), "tool": (make_deb("tool"), ("build", "run"))}
 WHEEL = b"a wheel's content"
+DEVELOP = b"a wheel's content, for who works on the project"
 SOURCE = b"an archive's content"
 
 
@@ -112,7 +113,7 @@ def tiny():
         system_packages=debs,
         python=(
             PythonPackage("some-wheel", "2.0", ("0" * 64, digest(WHEEL)), ("run",)),
-            PythonPackage("only-to-develop", "1", ("1" * 64,), ("develop",)),
+            PythonPackage("only-to-develop", "1", (digest(DEVELOP),), ("develop",)),
         ),
         sources={"horovod-9.tar.gz": digest(SOURCE)},
     )
@@ -124,12 +125,14 @@ def shops(server, monkeypatch):
     for name, (content, _) in DEBS.items():
         server.contents[f"/debian/pool/main/{name}_1.0_all.deb"] = content
     page = '<a href="../../files/{0}#sha256={1}" data-x="1">{0}</a>\n'
-    wheel = "Some_Wheel-2.0-py3-none-any.whl"
+    wheel, develop = "Some_Wheel-2.0-py3-none-any.whl", "only_to_develop-1-py3-none-any.whl"
     other = page.format("Some_Wheel-1.0-py3-none-any.whl", "2" * 64)
     server.contents |= {
         "/simple/some-wheel/": (other + page.format(wheel, digest(WHEEL))).encode(),
         "/simple/horovod/": page.format("horovod-9.tar.gz", digest(SOURCE)).encode(),
+        "/simple/only-to-develop/": page.format(develop, digest(DEVELOP)).encode(),
         f"/files/{wheel}": WHEEL,
+        f"/files/{develop}": DEVELOP,
         "/files/horovod-9.tar.gz": SOURCE,
     }
     monkeypatch.setenv("CHEXNET_DEBIAN_MIRROR", f"{server.url}/debian")

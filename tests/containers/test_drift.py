@@ -67,4 +67,9 @@ def test_an_index_that_does_not_answer_does_not_hide_what_is_gone(monkeypatch, t
 
     monkeypatch.setattr(drift, "resolve_system", fail)
     error = refuse_drift(replace(tiny, system_packages=LOCKED), stack=CPU, gone=["libold"])
-    assert "libold: locked 1" in error.found
+    assert "libold: locked 1, offered not known" in error.found
+
+
+def test_a_file_that_is_gone_while_its_version_is_offered_is_named_too(archive, tiny):
+    error = refuse_drift(replace(tiny, system_packages=LOCKED), stack=CPU, gone=["make"])
+    assert "make: locked 4, offered 4" in error.found

@@ -26,6 +26,8 @@ from env.stack import load_stack
 
 WHEEL = "wheels/Some_Wheel-2.0-py3-none-any.whl"
 FILES = ["debs/base-x_1.0_all.deb", "debs/tool_1.0_all.deb", WHEEL, "sources/horovod-9.tar.gz"]
+DEVELOP = "wheels/only_to_develop-1-py3-none-any.whl"
+SAVED = [*FILES[:3], DEVELOP, FILES[3]]
 INDEXES = ["debs/Packages", "debs/Release", MANIFEST, "sources.list"]
 
 
@@ -61,10 +63,10 @@ def test_everything_to_build_and_run_is_wanted_and_nothing_to_develop(tiny):
 
 
 def test_a_saved_folder_holds_every_file_with_indexes_and_a_manifest(tiny, saved):
-    assert names(saved) == sorted(FILES + INDEXES)
+    assert names(saved) == sorted(SAVED + INDEXES)
     manifest = json.loads((saved / MANIFEST).read_text())
     assert manifest["lock_sha256"] == tiny.sha256
-    assert [entry["path"] for entry in manifest["files"]] == FILES
+    assert [entry["path"] for entry in manifest["files"]] == SAVED
     for entry in manifest["files"]:
         told = subprocess.run(["sha256sum", saved / entry["path"]], capture_output=True, text=True)
         assert told.stdout.split()[0] == entry["sha256"]
@@ -171,6 +173,36 @@ def test_packages_that_have_vanished_are_told_all_together(tiny, shops, tmp_path
     assert "base-x: locked 1.0, offered nothing" in caught.value.found
     assert "tool: locked 1.0, offered 1.1" in caught.value.found
     assert (tmp_path / "f" / WHEEL).exists()
+
+
+@pytest.mark.parametrize("name", [WHEEL, FILES[3]])
+def test_a_file_that_the_index_names_and_has_not_got_is_named(tiny, shops, tmp_path, name):
+    address = "/files/" + name.partition("/")[2]
+    del shops.contents[address]
+    with pytest.raises(UserError) as caught:
+        fetch_packages(tiny, stack=CPU, folder=tmp_path)
+    known = "wheels/some-wheel-2.0" if name == WHEEL else name
+    assert caught.value.found == f"{known}: none at {shops.url}{address}"
+    assert caught.value.exit_code == 1
+    assert "PIP_INDEX_URL" in caught.value.fix
+    assert "--allow-drift" not in str(caught.value)
+    assert "distribution" not in str(caught.value)
+
+
+def test_a_lost_wheel_does_not_hide_a_package_that_is_gone_too(tiny, shops, tmp_path):
+    del shops.contents[WHEEL.replace("wheels", "/files")]
+    del shops.contents["/debian/pool/main/tool_1.0_all.deb"]
+    with pytest.raises(UserError) as caught:
+        fetch_packages(tiny, stack=CPU, folder=tmp_path)
+    assert "wheels/some-wheel-2.0: none at " in caught.value.found
+    assert "debs/tool_1.0_all.deb: none at " in caught.value.found
+
+
+def test_a_build_takes_nothing_to_develop_with_and_does_not_look_for_it(tiny, saved, shops):
+    (saved / DEVELOP).unlink()
+    assert len(check_packages(tiny, folder=saved)) == len(FILES)
+    save_packages(CPU, folder=saved)
+    assert [path for path, _ in shops.asked][-1] == DEVELOP.replace("wheels", "/files")
 
 
 def test_a_wheel_that_the_index_has_not_got_is_named(tiny, shops, tmp_path):
