@@ -192,10 +192,16 @@ def check_files(evidence: Evidence) -> Iterator[Finding]:
     """WARN if a file in the user's home or one that a variable names sets MPI, NCCL or UCX.
 
     Files of the system are the site's to write: they are judged line by line by the other
-    checks. WARN as well if a configuration file exists that cannot be read.
+    checks. WARN as well if a configuration file cannot be read, or is not where a variable
+    says.
     """
     for row in evidence.facts.value("settings.unread"):
         found, fix = f"{row['path']}: {row['problem']}", "mend the file, or delete it"
+        if "variable" in row:
+            found, fix = (
+                f"{row['path']} {row['problem']}",
+                f"correct {row['variable']}, or unset it",
+            )
         yield Finding(Status.WARN, "files that can be read", found, where=row["path"], fix=fix)
     of_files: dict[str, list[str]] = {}
     for setting in evidence.facts.value("settings.assigned"):

@@ -21,7 +21,7 @@ from env.probes.reading import is_folder
 PREFIXES = (
     "OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_", "PMI_", "I_MPI_", "MPICH_", "MPIR_", "HYDRA_",
     "MV2_", "UCX_", "UCC_", "HCOLL_", "SHARP_", "FI_", "PSM2_", "PSM3_", "MXM_", "NCCL_",
-    "HOROVOD_", "TF_", "XLA_", "KERAS_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "SLURM_",
+    "HOROVOD_", "TF_", "XLA_", "KERAS_", "CUDA_", "CUDNN_", "CUBLAS", "NVIDIA_", "SLURM_",
     "SRUN_", "PYTHON", "LD_", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
     "ONEDNN_", "DNNL_", "APPTAINER", "SINGULARITY", "CONDA_",
 )  # fmt: skip
@@ -105,6 +105,21 @@ def parse_preload(text: str) -> Iterator[tuple[str, str]]:
         yield "LD_PRELOAD", " ".join(filter(None, words))
 
 
+def parse_slurm(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what a ``defaults`` file tells srun, as the variables that would say the same."""
+    for line in text.splitlines():
+        name, sign, value = line.partition("#")[0].partition("=")
+        *scope, option = (word.strip() for word in name.split(":"))
+        if sign and option in _OF_SRUN and (not scope or scope[0] in ("srun", "*")):
+            yield _OF_SRUN[option], value.strip()
+
+
+_OF_SRUN = {
+    "mpi": "SLURM_MPI_TYPE", "export": "SLURM_EXPORT_ENV", "cpu-bind": "SLURM_CPU_BIND",
+    "mem-bind": "SLURM_MEM_BIND", "gpu-bind": "SLURM_GPU_BIND",
+    "distribution": "SLURM_DISTRIBUTION", "hint": "SLURM_HINT",
+    "threads-per-core": "SLURM_THREADS_PER_CORE",
+}  # fmt: skip
 _FILES = (
     _File("~/.openmpi/mca-params.conf", parse_mca, "OMPI_MCA_"),
     _File("/etc/openmpi/openmpi-mca-params.conf", parse_mca, "OMPI_MCA_"),
@@ -123,6 +138,7 @@ _FILES = (
     _File("~/.config/ucx/ucx.conf", parse_pairs),
     _File("/etc/ucx/ucx.conf", parse_pairs),
     _File("~/.keras/keras.json", parse_keras, "keras.json/"),
+    _File("~/.slurm/defaults", parse_slurm),
     _File("/etc/ld.so.preload", parse_preload),
 )  # fmt: skip
 # Variables that name one more file, or a folder that holds one.
@@ -135,6 +151,8 @@ _NAMED = (
     ("PRTE_MCA_mca_base_param_files", "", parse_mca, "PRTE_MCA_"),
     ("KERAS_HOME", "keras.json", parse_keras, "keras.json/"),
 )
+# ... and one that is used, but not for settings that we read.
+_USED = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "CUDA_INJECTION64_PATH")
 
 
 def probe_settings(
@@ -145,7 +163,8 @@ def probe_settings(
     ``settings.assigned`` is a list of ``{name, value, origin}``; of one name the first
     counts, since a variable comes before a file of the user before one of the system; only
     Open MPI's file of overrides comes before variables.
-    ``settings.unread`` lists ``{path, problem}`` of files that exist and cannot be read;
+    ``settings.unread`` lists ``{path, problem}`` of files that exist and cannot be read, with
+    ``variable`` those that a variable names and that are not there;
     ``settings.launch`` names what a launcher told this very process.
 
     Args:
@@ -163,7 +182,7 @@ def probe_settings(
         for name, value in sorted(environ.items())
         if name.startswith(PREFIXES) and name not in launch
     ]
-    unread = []
+    unread = [] if is_rank else list(_missing(root, environ))
     overriding: list[dict[str, str]] = []
     for file in (*_overrides(environ), *_files(environ)):
         path = _place(file.path, root, environ)
@@ -188,6 +207,17 @@ def probe_settings(
         "settings.unread": Fact(unread, "configuration files"),
         "settings.launch": Fact(sorted(launch), "environment"),
     }
+
+
+def _missing(root: Path, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield files that are not where a variable says; its tool goes on without them."""
+    for variable in (*(named[0] for named in _NAMED if not named[1]), *_USED):
+        for place in filter(None, re.split("[:,]", environ.get(variable, ""))):
+            path = _place(place, root, environ)
+            # What is looked for from the current folder is not looked for by us.
+            if path and place.startswith(("/", "~")) and not os.path.lexists(path):
+                problem = f"is not there, where {variable} says"
+                yield {"path": str(path), "problem": problem, "variable": variable}
 
 
 def _components(root: Path, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -58,6 +58,8 @@ def assigned(facts):
         ("etc/nccl.conf", "#c\nNCCL_SOCKET_IFNAME==ib0\n", "NCCL_SOCKET_IFNAME", "=ib0"),
         ("home/u/ucx.conf", "[x]\nUCX_TLS=tcp\n", "UCX_TLS", "tcp"),
         ("home/u/.keras/keras.json", '{"floatx": "float16"}', "keras.json/floatx", "float16"),
+        ("home/u/.slurm/defaults", "partition=x\nsalloc:export=NONE\nsrun : export = NONE # y\n",
+         "SLURM_EXPORT_ENV", "NONE"),
         ("etc/ld.so.preload", "/x.so\n/y.so # z\n", "LD_PRELOAD", "/x.so /y.so"),
     ],
 )  # fmt: skip
@@ -238,7 +240,7 @@ SITES = {
 
 @pytest.mark.parametrize("site", SITES)
 def test_settings_of_well_run_sites_raise_no_alarm(home, verdict, site):
-    facts = home(**SITES[site])
+    facts = home({"opt/topo.xml": "<system/>"}, **SITES[site])
     for name in ("settings.harmful", "settings.values", "settings.names", "settings.files"):
         result = verdict(name, facts)
         assert result.status in (Status.PASS, Status.INFO), result
@@ -257,6 +259,45 @@ def test_a_file_that_overrides_variables(home, verdict, tmp_path):
     assert ("OMPI_MCA_pml", "cm") in assigned(home(moved, OPAL_PREFIX="/opt/mpi"))
     facts = home(moved, OMPI_MCA_mca_base_override_param_file="/x/o.conf")
     assert ("OMPI_MCA_pml", "v") in assigned(facts)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NCCL_CONF_FILE", "/nowhere/nccl.conf"), ("NCCL_TOPO_FILE", "/nowhere/topo.xml"),
+     ("OMPI_MCA_mca_base_param_files", "/nowhere/mca.conf"), ("CUDA_INJECTION64_PATH", "/no.so")],
+)  # fmt: skip
+def test_a_file_that_is_not_where_a_variable_says(home, verdict, tmp_path, name, value):
+    result = verdict("settings.files", home(**{name: value}))
+    assert (result.status, result.where) == (Status.WARN, str(tmp_path / value[1:]))
+    assert result.fix == f"correct {name}, or unset it"
+    # In a rank they may be the launcher's; a folder for files to come need not be there.
+    assert not home(**{name: value}, PMIX_RANK="0").value("settings.unread")
+    assert not home(KERAS_HOME="/nowhere").value("settings.unread")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [("NCCL_IB_GDR_LEVEL", "0", Status.WARN), ("NCCL_COMM_ID", "10.0.0.1:7000", Status.WARN),
+     ("NCCL_COLLNET_ENABLE", "1", Status.INFO), ("NCCL_IGNORE_CPU_AFFINITY", "1", Status.WARN),
+     ("HOROVOD_CYCLE_TIME", "1000", Status.WARN), ("HOROVOD_CYCLE_TIME", "3.5", Status.PASS),
+     ("HOROVOD_CYCLE_TIME", "99.5", Status.PASS), ("HOROVOD_CYCLE_TIME", "0.125", Status.PASS),
+     ("HOROVOD_FUSION_THRESHOLD", "1024", Status.WARN),
+     ("HOROVOD_FUSION_THRESHOLD", "8388608", Status.PASS),
+     ("HOROVOD_CACHE_CAPACITY", "0", Status.WARN), ("HOROVOD_CACHE_CAPACITY", "1024", Status.PASS),
+     ("HOROVOD_DISABLE_GROUP_FUSION", "1", Status.INFO),
+     ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "5", Status.WARN),
+     ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0", Status.PASS),
+     ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "600", Status.PASS),
+     ("TF_MIN_GPU_MULTIPROCESSOR_COUNT", "200", Status.WARN),
+     ("TF_MIN_GPU_MULTIPROCESSOR_COUNT", "8", Status.PASS),
+     ("CUDA_CACHE_MAXSIZE", "0", Status.WARN), ("CUDA_CACHE_MAXSIZE", "4294967296", Status.PASS),
+     ("CUDA_INJECTION64_PATH", "/x.so", Status.WARN), ("CUBLASLT_LOG_LEVEL", "5", Status.WARN),
+     ("CUBLASLT_LOG_LEVEL", "0", Status.PASS), ("SLURM_EXPORT_ENV", "NONE", Status.WARN),
+     ("SLURM_EXPORT_ENV", "ALL", Status.PASS), ("SLURM_EXPORT_ENV", "ALL,X=1", Status.PASS),
+     ("OMPI_mca_btl", "self", Status.WARN)],
+)  # fmt: skip
+def test_what_a_variable_does_to_a_training(home, verdict, name, value, status):
+    assert verdict("settings.harmful", home(**{name: value})).status is status
 
 
 def test_a_choice_that_keeps_ranks_apart(home, verdict):
