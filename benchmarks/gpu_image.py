@@ -4,6 +4,7 @@ What is asked of the image runs inside it. The kernels of its libraries are list
 NVIDIA's cuobjdump, which comes from PyPI into a scratch folder and is lent to the image.
 
     python -m benchmarks.gpu_image --output FILE.json [--stack cuda12] [--image FILE.sif]
+        [--build FILE.json]
 """
 
 from __future__ import annotations
@@ -109,9 +110,14 @@ def tell(image: Path) -> dict[str, object]:
     return json.loads(next(line for line in said.splitlines() if line.startswith("TOLD "))[5:])
 
 
-def find_compilers(image: Path) -> list[str]:
-    """Return the files of an image that compile or link, outside of the kernel's folders."""
-    names = [word for name in _COMPILERS for word in ("-o", "-name", name)][1:]
+def find_compilers(image: Path, *, names: Sequence[str] = _COMPILERS) -> list[str]:
+    """Return the files of an image that compile or link, outside of the kernel's folders.
+
+    Args:
+        image: the image.
+        names: what such files are called.
+    """
+    words = [word for name in names for word in ("-o", "-name", name)][1:]
     command = [
         "find",
         "/",
@@ -125,7 +131,7 @@ def find_compilers(image: Path) -> list[str]:
         "-prune",
         "-o",
     ]
-    return inside(image, [*command, "(", *names, ")", "-not", "-type", "d", "-print"]).split()
+    return inside(image, [*command, "(", *words, ")", "-not", "-type", "d", "-print"]).split()
 
 
 def find_packages(image: Path) -> list[str]:
@@ -234,7 +240,7 @@ def main() -> None:
     unpacked, wheels = sizes["image, unpacked: size"], sizes["its wheels, unpacked: size"]
     write_record(
         arguments.output,
-        command=["python", "-m", "benchmarks.gpu_image", "--stack", arguments.stack],
+        command=["python", "-m", "benchmarks.gpu_image", *sys.argv[1:]],
         packages=("hpccm",),
         results=results,
         ratios={"image over its wheels, unpacked": round(unpacked / wheels, 3),

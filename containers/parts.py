@@ -70,9 +70,10 @@ def checks_part(results: Iterable[Result]) -> Part:
 
 def signature_part(signature: Signature, *, required: bool) -> Part:
     """Return what the signature says, as a part of the verification."""
-    part, title = "image.signature", "signed, and unchanged since"
+    part, title = "image.signature", "signature"
     if signature.state == "good":
-        return Part(part, title, Status.PASS, 1, f"by {', '.join(signature.signers)}")
+        note = f"signed by {', '.join(signature.signers)}, and unchanged since"
+        return Part(part, title, Status.PASS, 1, note)
     if signature.state == "unsigned" and not required:
         return Part(part, title, Status.INFO, 0, "nobody has signed it")
     if signature.state == "unknown":

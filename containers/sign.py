@@ -7,6 +7,7 @@ them: ``$APPTAINER_KEYSDIR``, by default ``~/.apptainer/keys``.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -27,6 +28,9 @@ _NO_KEY = (
     "key material not provided",  # signed by a key of the other kind, PEM or PGP
     "accepted signatures do not match",  # another PEM key than the one named
 )
+_PEM = "-----BEGIN [A-Z ]*{kind} KEY-----\n(.+?)-----END [A-Z ]*{kind} KEY-----"
+_DER_SEQUENCE = 0x30
+"""The first byte of every key that is not kept behind a passphrase."""
 _PERSON = re.compile(r"([^<>]*[^<>\s])\s*<([^<>\s]+@[^<>\s]+)>")
 
 
@@ -60,8 +64,10 @@ def read_signature(image: str, *, kind: str, key: Path | None = None) -> Signatu
         key: a public key as a PEM file, instead of the keyring.
 
     Raises:
-        UserError: there is no Singularity or Apptainer here.
+        UserError: there is no Singularity or Apptainer here, or the file holds no public key.
     """
+    if key:
+        _check_key(key, kind="PUBLIC")
     if kind != SIF:
         return Signature("none", problem="only a .sif file carries a signature")
     engine = find_engine(format="singularity").name
@@ -128,7 +134,8 @@ def sign_image(
         The exit code.
 
     Raises:
-        UserError: no .sif file, no key to sign with, or the engine could not sign.
+        UserError: no .sif file, no key to sign with (or none in the file named), or the
+            engine could not sign.
     """
     if image_kind(image) != SIF:
         raise UserError("a .sif file, which can carry a signature", found=image,
@@ -136,6 +143,8 @@ def sign_image(
     if not os.access(image, os.W_OK):
         raise UserError("a .sif file to write the signature into", found=f"{image} is read-only",
                         fix="copy it to where you may write")  # fmt: skip
+    if key:
+        _check_key(key, kind="PRIVATE")
     engine = find_engine(format="singularity").name
     if not key and not new_key and not (keys_folder(environ) / "pgp-secret").exists():
         raise UserError("a key to sign with", found=f"none in {keys_folder(environ)}",
@@ -168,6 +177,35 @@ def keys_folder(environ: Mapping[str, str] = os.environ) -> Path:
         if environ.get(name):
             return Path(environ[name])
     return Path(environ.get("HOME") or Path.home()) / ".apptainer" / "keys"
+
+
+def _check_key(path: Path, *, kind: str) -> None:
+    """Refuse a file that holds no key, before the engine calls it a bad signature.
+
+    Args:
+        path: a PEM file.
+        kind: ``"PUBLIC"`` or ``"PRIVATE"``.
+
+    Raises:
+        UserError: it cannot be read, or has no key of that kind.
+    """
+    expected = f"a {kind.lower()} key, a PEM file"
+    fix = f"name the file of the {kind.lower()} half: private to sign, public to verify"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
+    except OSError as error:
+        raise UserError(expected, found=f"{path}: {error.strerror}", fix=fix) from error
+    told = re.search(_PEM.format(kind=kind), text, re.DOTALL)
+    try:
+        # A key behind a passphrase may have lines of its own before its content.
+        content = b"" if not told else base64.b64decode(
+            "".join(told[1].rpartition("\n\n")[2].split()), validate=True
+        )  # fmt: skip
+    except ValueError:
+        content = b""
+    locked = bool(told) and "ENCRYPTED" in told[0]
+    if not content or (content[0] != _DER_SEQUENCE and not locked):
+        raise UserError(expected, found=f"no {kind.lower()} key in {path}", fix=fix)
 
 
 def _new_pair(engine: str, person: str) -> list[str]:

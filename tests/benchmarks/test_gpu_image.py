@@ -1,5 +1,6 @@
 """What is read out of a GPU image: cuobjdump's lists, and a program that fails inside."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,16 @@ def test_what_the_image_tells_is_found_among_what_its_libraries_print(image):
 def test_a_command_that_fails_inside_is_no_answer(image):
     with pytest.raises(RuntimeError, match="exited 3"):
         gpu_image.find_packages(image("libc6\n", code=3))
+
+
+def test_the_record_names_the_command_that_was_run(tmp_path, monkeypatch):
+    sizes = ["image: size", "image, unpacked: size", "its wheels, unpacked: size"]
+    measured = [{"name": name, "value": 2.0, "unit": "MiB"} for name in sizes]
+    monkeypatch.setattr(gpu_image, "measure_image", lambda image, *, folder: measured)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build.json").write_text('{"seconds": {}}')
+    given = ["--stack", "cuda12", "--image", "i.sif", "--build", "build.json"]
+    monkeypatch.setattr("sys.argv", ["gpu_image", "--output", "record.json", *given])
+    gpu_image.main()
+    command = json.loads((tmp_path / "record.json").read_text())["command"]
+    assert command == ["python", "-m", "benchmarks.gpu_image", "--output", "record.json", *given]

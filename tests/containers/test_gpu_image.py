@@ -100,6 +100,8 @@ def test_tensorflows_own_words_agree_with_the_lock(told):
 @pytest.mark.slow
 def test_no_compiler_and_no_toolkit_is_left(gpu_sif):
     assert find_compilers(gpu_sif) == []
+    # The same search finds what is there.
+    assert "/usr/bin/python3" in find_compilers(gpu_sif, names=("gcc", "python3"))
     packages = find_packages(gpu_sif)
     assert "libopenmpi40" in packages
     assert not [name for name in packages if name.startswith(("nvidia", "libcuda", "libcudart"))]

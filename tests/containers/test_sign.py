@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_a_signed_image_says_by_whom(signed, keyring, capsys):
     assert signer.startswith("Ada Lovelace (chexnet) <ada@example.org> (")
     part = signature_part(signature, required=True)
     assert part.status is Status.PASS
-    assert "ada@example.org" in part.note
+    assert part.note == f"signed by {signer}, and unchanged since"
     assert sorted(path.name for path in signed[1].iterdir()) == ["pgp-public", "pgp-secret"]
 
 
@@ -73,6 +74,7 @@ def test_an_unsigned_image_differs_only_where_a_signature_is_asked_for(
     assert (signature.state, signature.signers) == ("unsigned", ())
     part = signature_part(signature, required=required)
     assert part.status is status
+    assert part.title == "signature"  # which says nothing that the note takes back
     assert all("invoke sign-image" in one.fix for one in part.differences)
 
 
@@ -133,10 +135,53 @@ def test_without_a_key_it_says_how_to_make_one(unsigned, tmp_path, monkeypatch):
             sign_image(str(unsigned), new_key=person)
 
 
+def pem(kind, content="MAMCAQE="):
+    return f"-----BEGIN {kind} KEY-----\n{content}\n-----END {kind} KEY-----\n"
+
+
+NO_KEYS = {
+    "missing": None, "empty": "", "prose": "no key\n", "cut": pem("KIND")[:-9],
+    "no text": b"\xff\xfe", "no base64": pem("KIND", "no base64"), "no content": pem("KIND", ""),
+    "no structure": pem("KIND", "AAAA"), "the other half": pem("OTHER"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "other"), [("PUBLIC", "PRIVATE"), ("PRIVATE", "PUBLIC")])
+@pytest.mark.parametrize("text", NO_KEYS.values(), ids=NO_KEYS)
+def test_a_key_that_is_none_is_wrong_use_of_either_command(unsigned, tmp_path, text, kind, other):
+    key = tmp_path / "key.pem"
+    if text is not None:
+        content = text if isinstance(text, bytes) else text.encode()
+        content = content.replace(b"KIND", kind.encode()).replace(b"OTHER", other.encode())
+        key.write_bytes(content)
+
+    def use():
+        if kind == "PUBLIC":
+            return read_signature(str(unsigned), kind="sif", key=key)
+        return sign_image(str(unsigned), key=key)
+
+    with pytest.raises(UserError, match=f"a {kind.lower()} key") as caught:
+        use()
+    assert caught.value.exit_code == 2
+    reason = f"{key}: No such file" if text is None else f"no {kind.lower()} key in {key}"
+    assert caught.value.found.startswith(reason)
+
+
+def test_a_key_behind_a_passphrase_is_left_to_the_engine(unsigned, tmp_path):
+    key, plain = tmp_path / "key.pem", tmp_path / "plain.pem"
+    run("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-out", plain)  # with parameters
+    run("openssl", "ec", "-in", plain, "-aes128", "-passout", "pass:x", "-out", key)
+    assert "Proc-Type: 4,ENCRYPTED" in key.read_text()
+    run("openssl", "pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-out", f"{key}8")
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in (tmp_path / "key.pem8").read_text()
+    for name in (key, f"{key}8", plain):
+        assert sign_image(str(unsigned), key=Path(name), dry_run=True) == 0
+
+
 def test_an_engine_that_fails_is_told_by_its_words(unsigned, tmp_path, monkeypatch):
     image = tmp_path / "i.sif"
     shutil.copy(unsigned, image)
-    (tmp_path / "no.pem").write_text("no key\n")
+    (tmp_path / "no.pem").write_text(pem("PRIVATE"))
     with pytest.raises(UserError, match=r"apptainer sign") as caught:
         sign_image(str(image), key=tmp_path / "no.pem")
     assert caught.value.exit_code == 1
