@@ -6,6 +6,9 @@ Imports lazily, so that ``invoke --list`` loads neither hpccm nor TensorFlow.
 from __future__ import annotations
 
 import functools
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,9 +52,13 @@ def command(
             kwargs.pop("help", None)
             try:
                 code = function(*args, **kwargs) or 0
+                sys.stdout.flush()  # so that a reader who has gone is met here
             except ModuleNotFoundError as error:
                 fix = "run it from a checkout: env/bootstrap.sh invoke …"
                 raise _exit(f"the package {error.name}", "not in this environment", fix) from error
+            except BrokenPipeError as error:  # such as `| head`, which has read enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise Exit(code=128 + signal.SIGPIPE) from error
             except OSError as error:
                 found = f"{error.filename or 'a file'}: {error.strerror or error}"
                 fix = "correct the path, or its permissions"

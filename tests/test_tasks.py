@@ -1,5 +1,7 @@
 """The commands as a user types them: help for all, and mistakes told without a traceback."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -40,6 +42,19 @@ def test_a_task_with_operands_answers_help_wherever_it_stands(typed):
     done = invoke(*typed, "--help")
     assert done.returncode == 0
     assert f"invoke {typed[0]} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "typed", [("stacks", "--json"), ("recipe", "--stack", "cpu", "--format", "docker")]
+)
+def test_a_reader_that_has_read_enough_is_no_mistake(typed):
+    reader, writer = os.pipe()
+    os.close(reader)  # what head does once it has its lines
+    command = [sys.executable, "-m", "invoke", "--search-root", str(PROJECT), *typed]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == 128 + signal.SIGPIPE  # as of a program that the signal ends
 
 
 # What is typed, the exit code, and words of the message.
