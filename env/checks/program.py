@@ -1,4 +1,4 @@
-"""The training program itself: what it does before its ranks have chosen their devices."""
+"""The training program itself: what it does, or dies of, before its first step."""
 
 from __future__ import annotations
 
@@ -32,3 +32,26 @@ def check_early(evidence: Evidence) -> Finding:
     if told["early"]:
         return Finding(Status.FAIL, expected, f"{told['name']}: {told['early']}", where=where)
     return Finding(Status.PASS, expected, f"{told['name']} computes nothing when imported")
+
+
+@check(
+    "program.xla",
+    title="XLA knows each flag that it is given",
+    reads=("frameworks.xla",),
+    fix="correct XLA_FLAGS and TF_XLA_FLAGS, or unset them: flags change from release to release",
+    required=False,
+)
+def check_xla(evidence: Evidence) -> Finding:
+    """FAIL if XLA ends a process because of its flags, as it will at the training's first step.
+
+    Tried without GPUs, and only where a variable holds flags.
+    """
+    expected = "flags that this TensorFlow's XLA knows"
+    told, where = evidence.facts.value("frameworks.xla"), "XLA_FLAGS and TF_XLA_FLAGS"
+    if told is None:
+        return Finding(Status.PASS, expected, "no flags")
+    if "signal" in told:  # it died
+        return Finding(Status.FAIL, expected, told["error"], where=where)
+    if "error" in told:
+        raise CannotTellError(f"{where}: {told['error']}")
+    return Finding(Status.PASS, expected, f"it has read {' and '.join(told)}", where=where)

@@ -44,7 +44,7 @@ def probe_frameworks(
     # -P: neither the script's folder nor the current one may lend a module.
     argv = [python, "-P", str(INSIDE), *(["--mapped"] if mapped else [])]
     outcome = run_child(argv, environ=environ, timeout_s=timeout_s)
-    stages = (*STAGES, *(["mapped"] if mapped else []))
+    stages = (*STAGES, *(["mapped"] if mapped else []), "xla")
     return {f"frameworks.{name}": fact for name, fact in told_facts(outcome, stages).items()}
 
 

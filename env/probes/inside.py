@@ -8,6 +8,7 @@ With ``--mapped`` it also names every library in the process.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -105,6 +106,21 @@ def observe_program(name: str = "chexnet.train") -> dict | None:
     return {"name": name, "early": "list_local_devices() was called" if listed else None}
 
 
+def observe_xla() -> list[str] | None:
+    """Let XLA read its flags, and return the variables that hold some; None without any.
+
+    A flag that it does not know ends the process. Leaves GPUs alone, so it comes last.
+    """
+    given = [name for name in ("TF_XLA_FLAGS", "XLA_FLAGS") if os.environ.get(name, "").strip()]
+    if not given:
+        return None
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    import tensorflow
+
+    tensorflow.function(lambda value: value + 1, jit_compile=True)(tensorflow.constant(1.0))
+    return given
+
+
 def main(*, mapped: bool) -> None:
     """Observe everything, in the order in which one thing needs the other."""
     steps: list[tuple[str, Callable[[], object]]] = [
@@ -116,6 +132,7 @@ def main(*, mapped: bool) -> None:
     ]
     if mapped:
         steps.append(("mapped", observe_mapped))
+    steps.append(("xla", observe_xla))
     failed: set[str] = set()
     for name, observe in steps:
         if name not in ("libraries", "mapped") and failed:

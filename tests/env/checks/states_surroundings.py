@@ -107,6 +107,7 @@ HOST = BASE["STATIC"] | {
     "libraries.path": [{"entry": "/usr/lib", "state": "folder"}],
     "libraries.cuda": {"12": {"libcudart.so.12": "/v/libcudart.so.12", "libcudnn.so.9": "/v/libcudnn.so.9", "libcudnn.so.8": None}},
     "frameworks.tensorflow": BASE["STATIC"]["frameworks.tensorflow"] | {"build": {"cuda_version": "12.5.1", "cudnn_version": "9"}},
+    "frameworks.xla": None,
     "libraries.preload": [],
     "libraries.copies": {},
     "mpi.launchers": ["/usr/bin/mpirun"],
@@ -201,6 +202,10 @@ STATES = {
         [(FAIL, "Keras 3.15.1, Horovod 0.28.1, and t.py:3", evidence({"python.wrappers": ["t.py:3"]} | installed(keras="3.15.1", horovod="0.28.1"))),
          (FAIL, "Keras 2.11.0", evidence({"python.wrappers": ["t.py:3"]} | installed(keras="2.11.0", horovod="0.27.0")))],
         evidence({"python.wrappers": ["t.py:3"], "packages.installed": {}}),
+    ),
+    "program.xla": (
+        [(FAIL, "died by SIGABRT: F1 Unknown flag", evidence({"frameworks.xla": {"error": "died by SIGABRT: F1 Unknown flag", "signal": "SIGABRT"}}))],
+        evidence({"frameworks.xla": {"error": "InternalError: x"}}),
     ),
     "settings.harmful": (
         [(WARN, "NCCL_P2P_DISABLE=1", evidence(settings(NCCL_P2P_DISABLE="1"))),
@@ -478,6 +483,7 @@ STATES = {
     ),
 }  # fmt: skip
 PASSES = {
+    "program.xla": [evidence(), evidence({"frameworks.xla": ["XLA_FLAGS"]})],
     "limits.system": [evidence(), evidence(system("kernel/pid_max", 576)), evidence({"host.system_limits": {"vm/overcommit_memory": [1]}})],
     # What is excluded need not be there; vader and sm are one.
     "settings.components": [evidence(settings(OMPI_MCA_btl="^smcuda", OMPI_MCA_pml="ob1")), evidence(settings(OMPI_MCA_btl="self,sm,tcp", OMPI_MCA_coll="x")),

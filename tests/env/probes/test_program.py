@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from env.facts import Facts
 from env.probes.frameworks import probe_frameworks
 from env.result import Status
@@ -62,3 +64,31 @@ def test_a_program_that_cannot_be_imported(fakes, verdict):
 def test_a_program_that_dies_takes_nothing_else_with_it(fakes, verdict):
     result = early(fakes, verdict, "import os\nos.abort()\n")
     assert (result.status, "SIGABRT" in result.found) == (Status.UNKNOWN, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "status"),
+    [({"XLA_FLAGS": "--xla_no_such_flag=1"}, Status.FAIL),
+     ({"XLA_FLAGS": "--xla_cpu_enable_fast_math=false", "CUDA_VISIBLE_DEVICES": "0"}, Status.PASS),
+     ({}, Status.PASS)],
+)  # fmt: skip
+def test_flags_that_xla_reads_at_its_first_use(fakes, verdict, flags, status):
+    # As the real one: it aborts for a flag that it does not know, and would take GPUs.
+    code = """
+import os, sys
+def constant(value):
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
+    return value
+def function(run, jit_compile):
+    if "no_such" in os.environ.get("XLA_FLAGS", ""):
+        print("F0000 flags.cc:1] Unknown flag in XLA_FLAGS", file=sys.stderr, flush=True)
+        os.abort()
+    return run
+"""
+    changes = {"tensorflow": TENSORFLOW + code, "chexnet": "", "chexnet__train": ""}
+    environ = {**fakes(**DEVICES, **changes), **flags}
+    facts = Facts(probe_frameworks(environ=environ))
+    result = verdict("program.xla", facts)
+    assert (result.status, "Unknown flag" in result.found) == (status, status is Status.FAIL)
+    # What was told before it died still counts.
+    assert verdict("program.early", facts).status is Status.PASS
