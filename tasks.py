@@ -31,7 +31,32 @@ class _Help(Argument):
         Program().run(["invoke", "--search-root", root, "--help", self._task])
 
 
-class _TaskWithOperands(Task):
+class _Number(Argument):
+    """An option that takes a number: another word is told like any mistake."""
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        """Take the value as the parser reads it."""
+        try:
+            super().set_value(value, cast)
+        except ValueError as error:
+            found = f"--{self.name} {value!r}"
+            raise _exit("a whole number", found, "give it in digits; see --help") from error
+
+
+class _Task(Task):
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Return the task's own arguments."""
+        return [_told(one) for one in super().get_arguments(ignore_unknown_help)]
+
+
+def _told(one: Argument) -> Argument:
+    if one.kind is not int:
+        return one
+    return _Number(names=one.names, kind=int, default=one.default, help=one.help,
+                   attr_name=one.attr_name)  # fmt: skip
+
+
+class _TaskWithOperands(_Task):
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return the task's own arguments, and its help."""
         return [*super().get_arguments(ignore_unknown_help), _Help(self.name.replace("_", "-"))]
@@ -73,7 +98,7 @@ def command(
             if code:
                 raise Exit(code=code)
 
-        kind = _TaskWithOperands if operands else Task
+        kind = _TaskWithOperands if operands else _Task
         return task(klass=kind, positional=operands, auto_shortflags=False, **options)(body)
 
     return decorate
@@ -88,6 +113,21 @@ def _required(**values: str | None) -> None:
     missing = [f"--{name.replace('_', '-')}" for name, value in values.items() if not value]
     if missing:
         raise UserError(f"{' and '.join(missing)}", found="nothing", fix="add it; see --help")
+
+
+def _one_of(**values: object) -> None:
+    """Refuse a command that was asked several questions: it would answer the first alone."""
+    said = [f"--{name}" for name, value in values.items() if value]
+    if len(said) > 1:
+        raise UserError(f"one of {', '.join(f'--{name}' for name in values)}",
+                        found=" and ".join(said), fix="run it once for each")  # fmt: skip
+
+
+def _at_least(least: int, **values: int) -> None:
+    """Refuse numbers that are too small."""
+    for name, value in values.items():
+        if value < least:
+            raise UserError(f"--{name} of {least} or more", found=str(value), fix="see --help")
 
 
 UNSAID = -1  # of an option that takes a number: Invoke infers its type from a default
@@ -128,6 +168,7 @@ def stacks(
     from containers.stacks import print_stacks, render_stacks
     from env.stack import load_stacks
 
+    _one_of(check=check, explain=explain, solve=solve, markdown=markdown)
     if check:
         return compatibility.check_stacks(as_json=json)
     if explain:
@@ -366,6 +407,7 @@ def validate_env(
 ) -> int:
     """Prove this machine: versions, MPI, binding, GPUs, memory; each failure with its fix."""
     from containers.hosts import parse_hosts
+    from containers.image import need_enterable
     from containers.job import Job
     from containers.preflight import Validation, validate
 
@@ -380,9 +422,11 @@ def validate_env(
         "--json": json, "--junit": junit, "--failed-hosts": failed_hosts,
         "--record-site": record_site,
     }  # fmt: skip
+    _at_least(1, timeout=timeout)
+    _at_least(0, allreduce=allreduce)
     validation = Validation(
         Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
-        image=_path(image),
+        image=need_enterable(Path(image)) if image else None,
         device=device,
         outputs={option: Path(file) for option, file in outputs.items() if file},
         expectations=_path(site),
@@ -621,16 +665,18 @@ def train(
 ) -> int:
     """Prove the machine, then train CheXNet on it with Horovod."""
     from containers.hosts import parse_hosts
+    from containers.image import need_enterable
     from containers.job import Job
     from containers.train import Training
     from containers.train import train as start
 
     _required(data=data, run=run)
+    _at_least(1, timeout=timeout)
     training = Training(
         Path(data),
         Path(run),
         Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
-        image=_path(image),
+        image=need_enterable(Path(image)) if image else None,
         config=_path(config),
         settings=tuple(set or ()),
         resume=resume,

@@ -30,11 +30,15 @@ from env.rules import (
     machines_of,
     versions_of_stack,
 )
-from env.solver import Solution, parse_wanted, solve
+from env.solver import Solution, parse_wanted, solve, tied_to
 from env.stack import Stack, load_stack, load_stacks
 from env.versions import parse_version
 
 SCHEMA_VERSION = 1
+# What a stack cannot bring along: it is the machine's.
+_OF_MACHINES = {
+    "driver", "kernel_driver", "cuda_compat", "compute_capability", "slurm", "slurm_pmix",
+}  # fmt: skip
 _SIGNS = {HOLDS: "holds", BROKEN: "BROKEN", CANNOT_TELL: "cannot tell", DOES_NOT_APPLY: "·"}
 
 
@@ -119,19 +123,21 @@ def solve_versions(question: str, *, as_json: bool = False) -> int:
     wanted = parse_wanted(question)
     stacks = {name: versions_of_stack(s, lock=lock) for name, (s, lock) in _locked().items()}
     solution = solve(wanted, others=map(_upstream, stacks.values()))
-    warnings = _warnings(solution.newest or {})
+    near = _near(wanted)
+    warnings = _warnings({k: v for k, v in (solution.newest or {}).items() if k in near})
     misfits = {name: _misfits(known, wanted) for name, known in stacks.items()}
+    free = {name: _not_judged(known, wanted) for name, known in stacks.items()}
     if as_json:
         _print_json(
             wanted=wanted, newest=solution.newest, choices=solution.choices,
             conflict=[rule.id for rule in solution.conflict],
-            warnings=[rule.id for rule in warnings], stacks=misfits,
+            unnamed=solution.unnamed, warnings=[rule.id for rule in warnings],
+            stacks=misfits, not_judged=free,
         )  # fmt: skip
     else:
         _print_solution(solution, warnings)
         for name, reasons in misfits.items():
-            free = _not_judged(stacks[name], wanted)
-            fits = f"fits; no rule ties {', '.join(free)} to it" if free else "fits"
+            fits = f"fits; no rule ties {', '.join(free[name])} to it" if free[name] else "fits"
             print(f"stack {name}: {'; '.join(reasons) or fits}")
     return 0 if solution.newest else 1
 
@@ -160,6 +166,11 @@ def _warnings(versions: Mapping[str, str]) -> list[Rule]:
     return [v.rule for v in judge_rules(versions, rules=warning) if v.outcome == BROKEN]
 
 
+def _near(wanted: Iterable[str]) -> frozenset[str]:
+    """Return the components wanted, and those that a rule ties to one of them directly."""
+    return tied_to(wanted, rules=[rule for rule in load_rules() if rule.severity == FAIL])
+
+
 def _upstream(versions: Mapping[str, str | None]) -> dict[str, str]:
     """Return the versions as their makers number them, without the distribution's revision."""
     known = {name: parse_version(text) for name, text in versions.items() if text}
@@ -170,34 +181,46 @@ def _upstream(versions: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _misfits(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:
-    """Return why a stack is no answer: other versions, or rules that it breaks with these.
+    """Return why a stack is no answer: other versions, or rules that it breaks on the machine.
 
-    A wanted version that the stack does not choose, such as a driver's, stands for all that
-    begin with it, as in the search.
+    A wanted version of a machine, such as a driver's, stands for all that begin with it, as
+    in the search.
     """
     reasons = []
     for component, version in wanted.items():
         own = known.get(component)
-        if own is not None and not parse_version(own).has_prefix(version):
+        if component not in known and component not in _OF_MACHINES:
+            reasons.append(f"names no {component}")
+        elif own is not None and not parse_version(own).has_prefix(version):
             reasons.append(f"has {component} {own}")
-    # What the stack lacks is not searched; what the wanted versions break among themselves is
+    # What the stack lacks is not searched; what driver and GPU break among themselves is
     # nothing to a stack without CUDA.
+    machine = _of_machine(known, wanted)
     rules = [
         rule for rule in load_rules()
-        if rule.components <= {*known, *wanted}
+        if rule.components <= {*known, *machine}
         and ("cuda" in known or rule.components & {*known})
     ]  # fmt: skip
-    conflict = solve({**wanted, **_upstream(known)}, rules=rules).conflict
+    conflict = solve({**machine, **_upstream(known)}, rules=rules).conflict
     return reasons + [f"breaks {rule.id}" for rule in conflict]
 
 
+def _of_machine(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wanted of the machine, and not of the stack."""
+    return {
+        name: version for name, version in wanted.items()
+        if name in _OF_MACHINES and name not in known
+    }  # fmt: skip
+
+
 def _not_judged(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[str]:
-    """Return the wanted components that a stack lacks and no rule ties to what it has."""
-    verdicts = judge_rules({**wanted, **known})
+    """Return the components wanted of the machine that no rule ties to what a stack has."""
+    machine = _of_machine(known, wanted)
+    verdicts = judge_rules({**machine, **known})
     spoken = [v.rule.components for v in verdicts if v.outcome != DOES_NOT_APPLY]
     return [
-        name for name in wanted
-        if name not in known and not any(name in about and about & set(known) for about in spoken)
+        name for name in machine
+        if not any(name in about and about & set(known) for about in spoken)
     ]  # fmt: skip
 
 
@@ -237,16 +260,29 @@ def _print_solution(solution: Solution, warnings: Iterable[Rule]) -> None:
         print(f"Nothing the rules name goes together with {asked}. These rules conflict:")
         for rule in solution.conflict:
             _print_rule(rule)
+        _print_unnamed(solution)
         return
+    near = _near(solution.wanted)
     table = Table("component", "newest set", "also part of a set", title=f"With {asked}")
-    for name, newest in solution.newest.items():
+    for name in sorted(near):
+        newest = solution.newest[name]
         others = [version for version in solution.choices[name] if version != newest]
         table.add_row(name, newest, ", ".join(others))
     Console().print(table)
+    if len(solution.newest) > len(near):
+        print(f"{len(solution.newest) - len(near)} more components are tied to these; "
+              "a version of each is in the set: --json")  # fmt: skip
     print("Each set breaks no rule; not every version of the last column fits every other.")
+    _print_unnamed(solution)
     for rule in warnings:
         print("The newest set works, with a warning:")
         _print_rule(rule)
+
+
+def _print_unnamed(solution: Solution) -> None:
+    for name in solution.unnamed:
+        print(f"No rule and no stack names {name} {solution.wanted[name]}: only rules about a range "
+              "that holds it judged it. They may lack what is new or special in it.")  # fmt: skip
 
 
 def _print_troubles(name: str, verdicts: Iterable[Verdict]) -> None:

@@ -32,19 +32,21 @@ class Solution:
         choices: for each component the versions that are part of at least one such set.
         conflict: the smallest set of rules that cannot be kept together; empty where
             a set was found.
+        unnamed: the components wanted in a version that no rule and no other set names.
     """
 
     wanted: Mapping[str, str]
     newest: Mapping[str, str] | None
     choices: Mapping[str, tuple[str, ...]]
     conflict: tuple[Rule, ...]
+    unnamed: tuple[str, ...] = ()
 
 
 def parse_wanted(text: str) -> dict[str, str]:
     """Read ``"tensorflow=2.18 driver=535"``.
 
     Raises:
-        UserError: a part is not COMPONENT=VERSION, or the component is unknown.
+        UserError: a part is not COMPONENT=VERSION, or the component is unknown or there twice.
     """
     wanted = {}
     for part in text.replace(",", " ").split():
@@ -54,6 +56,9 @@ def parse_wanted(text: str) -> dict[str, str]:
                             fix="join the two by one ="  )  # fmt: skip
         if component not in COMPONENTS:
             raise unknown_name("component", component, known=COMPONENTS)
+        if component in wanted:
+            raise UserError("each component once", found=f"{component} twice: {text!r}",
+                            fix="ask one question for each of its versions")  # fmt: skip
         wanted[component] = str(parse_version(version))
     if not wanted:
         raise UserError("one COMPONENT=VERSION or more", found="nothing",
@@ -69,7 +74,8 @@ def solve(
 ) -> Solution:
     """Search for versions that go together with those wanted.
 
-    Searched are the components that some rule ties to a wanted one. A wanted version stands
+    Searched are the components that rules tie to a wanted one, over any number of steps: the
+    compiler is tied to a driver by nvcc, and that by TensorFlow's CUDA. A wanted version stands
     for all that begin with it: 2.18 for 2.18.1. A rule that only warns forbids nothing.
 
     Args:
@@ -79,15 +85,18 @@ def solve(
     """
     every = tuple(load_rules() if rules is None else rules)
     every = tuple(rule for rule in every if rule.severity == FAIL)
-    tied = set(wanted).union(*(rule.components for rule in every if rule.components & set(wanted)))
+    tied, before = frozenset(wanted), frozenset()
+    while tied != before:
+        tied, before = tied_to(tied, rules=every), tied
     kept = tuple(rule for rule in every if rule.components <= tied)
     named = _named(every, others)
+    unnamed = _add_wanted(named, wanted, rules=every)
     domains = {name: _tried(name, wanted.get(name), named) for name in sorted(tied)}
     search = _Search(domains, kept)
     masks = search.everything()
     newest = search.first(masks, kept)
     if newest is None:
-        return Solution(wanted, None, {}, _smallest_conflict(search, kept))
+        return Solution(wanted, None, {}, _smallest_conflict(search, kept), unnamed)
     possible = set(newest.items())
     for name, tried in domains.items():
         for version in tried:
@@ -98,7 +107,13 @@ def solve(
         name: tuple(version for version in tried if (name, version) in possible)
         for name, tried in domains.items()
     }
-    return Solution(wanted, newest, choices, ())
+    return Solution(wanted, newest, choices, (), unnamed)
+
+
+def tied_to(components: Iterable[str], *, rules: Iterable[Rule]) -> frozenset[str]:
+    """Return the components, and those that a rule speaks about together with one of them."""
+    start = frozenset(components)
+    return start.union(*(rule.components for rule in rules if rule.components & start))
 
 
 def _named(
@@ -128,6 +143,37 @@ def _named(
         if isinstance(condition, SameAs):
             named[component] |= named[condition.component]
     return named
+
+
+def _add_wanted(
+    named: Mapping[str, set[str]], wanted: Mapping[str, str], *, rules: Iterable[Rule]
+) -> tuple[str, ...]:
+    """Have what is wanted tried, and by each component whose version must be the same.
+
+    Without that, no Horovod could have been built for a TensorFlow that no rule names.
+
+    Returns:
+        The wanted components of which no version named is one.
+    """
+    pairs = [
+        {component, condition.component}
+        for rule in rules
+        for component, condition in rule.requires.items()
+        if isinstance(condition, SameAs)
+    ]
+    unnamed = []
+    for component, version in wanted.items():
+        texts = {text for text in named[component] if parse_version(text).has_prefix(version)}
+        if not texts:
+            unnamed.append(component)
+            texts = {version}
+        same, before = {component}, set()
+        while same != before:
+            before = same
+            same = same.union(*(pair for pair in pairs if pair & same))
+        for name in same:
+            named[name].update(texts)
+    return tuple(unnamed)
 
 
 def _has_version_of(limit: Version, named: Iterable[str]) -> bool:

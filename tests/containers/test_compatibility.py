@@ -184,6 +184,47 @@ def test_versions_that_do_not_are_told_with_the_rules_that_conflict(capsys):
     assert "stack cpu: fits; no rule ties driver to it" in said
 
 
+def test_a_stack_that_lacks_what_is_wanted_is_no_answer_and_breaks_no_rule_of_it(capsys):
+    compatibility.solve_versions("cuda=12 cudnn=9.11 compute_capability=7.0")
+    said = capsys.readouterr().out
+    assert "stack cpu: names no cuda; names no cudnn\n" in said
+    compatibility.solve_versions("cuda=13", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["stacks"]["cpu"] == ["names no cuda"]
+    (other,) = told["stacks"]["cuda12"]
+    assert other.startswith("has cuda 12.")
+
+
+def test_what_no_rule_ties_to_a_stack_is_told_to_programs_too(capsys):
+    compatibility.solve_versions("driver=535", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["stacks"]["cpu"] == []
+    assert told["not_judged"]["cpu"] == ["driver"]
+    assert told["not_judged"]["cuda12"] == []
+
+
+def test_a_version_that_no_rule_names_is_told_as_such(capsys):
+    assert compatibility.solve_versions("tensorflow=2.22") == 0
+    said = capsys.readouterr().out
+    assert "No rule and no stack names tensorflow 2.22" in said
+    assert compatibility.solve_versions("tensorflow=2.22", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["unnamed"] == ["tensorflow"]
+    compatibility.solve_versions("tensorflow=2.18")
+    assert "No rule and no stack" not in capsys.readouterr().out
+
+
+def test_the_table_shows_what_is_tied_to_the_question_and_counts_the_rest(capsys):
+    assert compatibility.solve_versions("pmix=5", as_json=True) == 0
+    newest = json.loads(capsys.readouterr().out)["newest"]
+    near = {n for rule in RULES if rule.severity == "FAIL" and "pmix" in rule.components
+            for n in rule.components}  # fmt: skip
+    assert compatibility.solve_versions("pmix=5") == 0
+    said = capsys.readouterr().out
+    shown = {line.split()[1] for line in said.splitlines() if line.startswith("│")}
+    assert shown == near
+    assert f"{len(newest) - len(near)} more components" in said
+
+
 def test_a_driver_by_its_branch_stands_for_all_of_it(capsys):
     assert compatibility.solve_versions("driver=450 compute_capability=7.0", as_json=True) == 0
     stacks = json.loads(capsys.readouterr().out)["stacks"]
@@ -215,6 +256,8 @@ def test_a_stack_that_a_wanted_version_breaks_is_named(only_stack, capsys):
         (("--solve", "tensorflow=2.15 keras=3"), 1, ["tensorflow-2.15-keras"]),
         (("--solve", "tensorfow=2.15"), 2, ["'tensorfow'", "tensorflow"]),
         (("--explain", "cuda99"), 2, ["'cuda99'", "cpu, cpu13"]),
+        (("--check", "--solve", "tensorflow=2.18"), 2, ["--check", "--solve"]),
+        (("--explain", "cpu", "--markdown"), 2, ["--explain", "--markdown"]),
     ],
 )
 def test_the_task_answers_with_the_exit_code(options, code, words):

@@ -32,6 +32,15 @@ def test_the_table_about_choosing_is_committed_as_made():
     assert f"{pages.BEGIN}\n\n{CHOICE}\n{pages.END}" in text
 
 
+def test_the_page_sends_nobody_to_a_stack_that_cannot_train():
+    text = pages.CHOICE_PAGE.read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith("| a GPU and a driver")]
+    cell = answer("470.57.02", "7.0")
+    assert cell.split(", ")[0] == "*cuda11*"  # first in its cell, and waits for Keras 2
+    assert "the first name not in italics" in row
+    assert "adr/0002-cuda11.md" in row
+
+
 # Known by hand: CUDA 12 begins at R525, PTX of 12.5 at 555, V100 ends with R580.
 @pytest.mark.parametrize(
     ("driver", "capability", "fits"),

@@ -23,8 +23,9 @@ from env.rules import (
     load_rules,
     versions_of_stack,
 )
-from env.solver import parse_wanted, solve
+from env.solver import parse_wanted, solve, tied_to
 from env.stack import PROJECT, load_stack, load_stacks
+from env.versions import parse_version
 
 RULES = load_rules()
 BY_ID = {rule.id: rule for rule in RULES}
@@ -136,7 +137,10 @@ def test_no_stack_of_the_catalogue_breaks_a_rule_or_leaves_one_open(name):
     assert {"python", "keras", "numpy", "protobuf", "glibc"} <= of_tensorflow
     assert {"horovod-built-for-tensorflow", "horovod-gcc-abi", "openmpi-3.1.3-hangs"} <= holds
     if stack.device == "gpu":
-        assert {"cuda", "cudnn", "ptx", "oldest"} <= of_tensorflow | {"oldest"}
+        assert {"cuda", "cudnn", "ptx"} <= of_tensorflow
+        # Of which TensorFlow on the wheel's oldest GPU is known; cuda11's is before that.
+        known = parse_version(stack.components["tensorflow"]) >= parse_version("2.17")
+        assert ("oldest" in of_tensorflow) == known
         assert {"nccl-cuda", "horovod-cuda-toolkit", "horovod-nccl", "driver-590-gpu"} <= holds
 
 
@@ -322,8 +326,10 @@ def test_the_search_finds_versions_that_break_no_rule():
 
 def test_every_choice_is_part_of_a_set_that_breaks_no_rule():
     solution = solve(parse_wanted("openmpi=5.0"))
-    for component, versions in solution.choices.items():
-        for version in versions:
+    near = tied_to({"openmpi"}, rules=RULES)
+    assert {"pmix", "prrte", "hwloc"} < near <= set(COMPONENTS)
+    for component in near & solution.choices.keys():
+        for version in solution.choices[component]:
             again = solve({"openmpi": "5.0", component: version})
             assert again.newest, version
             assert exit_code(judge_rules(again.newest)) == 0
@@ -372,6 +378,43 @@ def test_the_search_agrees_with_trying_every_set():
     assert {name: set(texts) for name, texts in solution.choices.items()} == {
         name: {versions[name] for versions in fitting} for name in named
     }
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["tensorflow=2.18.0", "tensorflow=2.13", "tensorflow=2.10", "tensorflow=2.22",
+     "horovod_tensorflow=2.18.0"],
+)  # fmt: skip
+def test_a_version_that_nobody_names_is_in_no_conflict_for_that(wanted):
+    question = parse_wanted(wanted)
+    solution = solve(question)
+    assert not solution.conflict
+    assert solution.unnamed == tuple(question)
+    assert solution.newest["tensorflow"] == solution.newest["horovod_tensorflow"]
+    assert question.items() <= solution.newest.items()
+    assert exit_code(judge_rules(solution.newest)) == 0
+
+
+def test_a_version_that_nobody_names_still_meets_the_rules_about_its_range():
+    solution = solve(parse_wanted("tensorflow=2.18.0 driver=470"))
+    assert {"tensorflow-2.18-cuda", "cuda-12-driver"} >= {r.id for r in solution.conflict}
+    assert solution.newest is None
+    assert solution.unnamed == ("tensorflow",)
+    assert solve(parse_wanted("tensorflow=2.18 driver=535")).unnamed == ()
+
+
+def test_a_rule_two_steps_from_the_question_is_kept_too():
+    # CUDA 12 is asked of by TensorFlow, its compiler by nobody but CUDA: gcc 15 came later.
+    solution = solve(parse_wanted("tensorflow=2.18 driver=535"))
+    assert solution.newest["cuda_toolkit"].startswith("12.")
+    assert "15" not in solution.choices["gcc"]
+    conflict = solve(parse_wanted("tensorflow=2.18 driver=535 gcc=15")).conflict
+    assert any(rule.id.startswith("nvcc-") for rule in conflict)
+
+
+def test_a_component_asked_for_twice_is_refused():
+    with pytest.raises(UserError, match="tensorflow"):
+        parse_wanted("tensorflow=2.18 driver=535 tensorflow=2.19")
 
 
 @pytest.mark.parametrize("text", ["", "tensorflow", "tensorflow=", "tensorfow=2.18", "cuda=new"])

@@ -46,6 +46,20 @@ def test_a_version_is_written_as_it_was_read(text):
     assert str(parse_version(text)) == text
 
 
+def _rebuilt(version):
+    """Return the text that the parts of a version make, numbers without leading zeros."""
+    epoch = f"{version.epoch}:" if version.epoch else ""
+    revision = f"-{version.revision}" if version.revision else ""
+    return f"{epoch}{'.'.join(map(str, version.release))}{version.rest}{revision}"
+
+
+@given(debian | pythonic)
+def test_the_parts_of_a_version_make_the_whole_again(text):
+    version = parse_version(text)
+    assert _rebuilt(version) == text
+    assert parse_version(_rebuilt(version)) == version
+
+
 def test_parts_of_a_debian_version():
     version = parse_version("1:1.28.2+ds1-3+b3")
     assert (version.epoch, version.release) == (1, (1, 28, 2))
