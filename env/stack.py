@@ -45,6 +45,12 @@ _OWN_CHECKS = ("components", "driver_minimum", "gpus", "sources", "downloads")
 _GPU_KEYS = ("name", "compute_capability", "code", "driver")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.post)\d+)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_GLIBC, _ARCHIVE = re.compile(r"2\.\d+"), re.compile(rf"horovod-{_VERSION.pattern}\.tar\.gz")
+# What pip can be asked for, without and with bounds; it may be absent where this is read.
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_BOUND = rf"(?:==|!=|<=|>=|<|>){_VERSION.pattern}"
+_WHEEL = re.compile(rf"{_NAME}(\[{_NAME}(,{_NAME})*\])?")
+_PACKAGE = re.compile(rf"{_WHEEL.pattern}({_BOUND}(,{_BOUND})*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -251,7 +257,10 @@ def _stack(path: Path, name: str, raw: Mapping[str, Any]) -> Stack:
     for table, keys in _TABLES.items():
         _check_table(path, where, table, raw.get(table), keys)
     _check_sha256(path, where, "horovod", raw["horovod"])
+    if not _ARCHIVE.fullmatch(raw["horovod"]["archive"]):
+        raise _wrong(path, where, "horovod.archive", "a name such as 'horovod-1.2.3.tar.gz'")
     _check_components(path, where, raw)
+    _check_packages(path, where, raw)
     gpus = _gpus(path, where, raw)
     _check_sources(path, where, raw)
     downloads = _downloads(path, where, raw)
@@ -295,14 +304,25 @@ def _check_components(path: Path, where: str, raw: Mapping[str, Any]) -> None:
             raise _wrong(path, where, f"components.{key}", "a version for every component")
     for key, value in found.items():
         if key not in known:
-            raise _wrong(
-                path, where, f"components.{key}", f"a component of a {raw['device']} stack"
-            )
+            raise _wrong(path, where, f"components.{key}", f"one of a {raw['device']} stack")
         if not _is_version(value):
             raise _wrong(path, where, f"components.{key}", "a version in quotes, e.g. '1.2.3'")
-    for key in raw["python"]["wheels"]:
-        if key not in known:
-            raise _wrong(path, where, f"python.wheels.{key}", "a component")
+    if not _GLIBC.fullmatch(found["glibc"]):  # which wheels fit is told by its minor
+        raise _wrong(path, where, "components.glibc", "a version such as '2.36'")
+
+
+def _check_packages(path: Path, where: str, raw: Mapping[str, Any]) -> None:
+    """Refuse what pip cannot be asked for, and bounds where ``components`` has the version."""
+    python, held = raw["python"], set(raw["components"])
+    for key, wheel in python["wheels"].items():
+        if key not in held or not _WHEEL.fullmatch(wheel):
+            raise _wrong(path, where, f"python.wheels.{key}", "a package's name, by component")
+    held |= {wheel.partition("[")[0] for wheel in python["wheels"].values()}
+    for key in ("build", "run", "develop"):
+        for item in python[key]:
+            name = re.match(f"({_NAME})?", item)[0].lower()
+            if not (_WHEEL if name in held else _PACKAGE).fullmatch(item):
+                raise _wrong(path, where, f"python.{key}", f"packages for pip, not {item!r}")
 
 
 def _is_version(value: object) -> bool:
@@ -344,6 +364,8 @@ def _check_sha256(path: Path, where: str, table: str, value: Mapping[str, Any]) 
 def _downloads(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Download]:
     """Return the sources that are compiled, each with its hash."""
     tables = raw.get("downloads", {})
+    if not isinstance(tables, dict):
+        raise _wrong(path, where, "downloads", "a table for each component that is compiled")
     for component, table in tables.items():
         name = f"downloads.{component}"
         if component not in raw["components"] or not isinstance(table, dict):
@@ -369,8 +391,7 @@ def _check_sources(path: Path, where: str, raw: Mapping[str, Any]) -> None:
             raise _wrong(path, where, f"sources.{key}", "a claim of this stack")
     for key in claims:
         if not _are_sources(sources.get(key)):
-            raise _wrong(path, where, f"sources.{key}",
-                         "a list of addresses (https:) or packages (pkg:)")  # fmt: skip
+            raise _wrong(path, where, f"sources.{key}", "a list of https: addresses or pkg: names")
 
 
 def _are_sources(value: object) -> bool:
