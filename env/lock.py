@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from env.errors import UserError, unknown_name
@@ -197,7 +198,7 @@ def load_lock(path: Path) -> Lock:
         raise UserError(f"a lock of schema_version {SCHEMA_VERSION}", found=str(path), fix=again)
     try:
         return _lock(data)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError("a complete lock", found=f"{path}: {error!r}", fix=again) from error
 
 
@@ -265,7 +266,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+# What a lock holds: a type, a list of one shape, a table by names of any kind, or by these.
+_NAMED, _BY_NAME = {"name": str, "version": str, "groups": [str]}, {str: str}
+_SHAPE: dict[str, Any] = {
+    "stack": str, "stack_sha256": str, "archive_date": str, "driver_minimum": str,
+    "components": _BY_NAME, "sources": _BY_NAME, "flags": _BY_NAME, "gaps": _BY_NAME,
+    "gpus": [_BY_NAME], "downloads": {str: {"url": str, "sha256": str}},
+    "base": {"distribution": str, "release": str, "codename": str, "image": str,
+             "sections": [str], "digest": str | None, "build_image": str | None},
+    "edits": {"path": str, "sha256": str},
+    "system": {str: [str]},
+    "python": [_NAMED | {"sha256": [str]}],
+    "system_packages": [_NAMED | {"architecture": str, "sha256": str, "size_bytes": int,
+                                  "path": str}],
+}  # fmt: skip
+
+
+def _check(value: object, shape: type | UnionType | list | dict, where: str) -> None:
+    """Refuse a value of another shape.
+
+    Raises:
+        TypeError: it has; the place in the lock is named.
+    """
+    kind = type(shape) if isinstance(shape, list | dict) else shape
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{where} is {value!r:.60}, no {getattr(kind, '__name__', kind)}")
+    if isinstance(shape, list):
+        for number, item in enumerate(value):
+            _check(item, shape[0], f"{where}[{number}]")
+    elif isinstance(shape, dict):
+        for key in value if str in shape else shape:
+            _check(value.get(key), shape.get(key, shape.get(str)), f"{where}.{key}")
+
+
 def _lock(data: dict[str, Any]) -> Lock:
+    for key, value in data.items():
+        if key in _SHAPE:  # an unknown one is refused below
+            _check(value, _SHAPE[key], key)
+    if data.get("archive_date"):
+        datetime.fromisoformat(data["archive_date"])
     python = tuple(
         PythonPackage(p["name"], p["version"], tuple(p["sha256"]), tuple(p["groups"]))
         for p in data.pop("python")

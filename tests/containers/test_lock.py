@@ -152,13 +152,15 @@ def test_a_lock_is_written_from_what_pip_reports(monkeypatch, tmp_path):
         f'while [ "$1" != --report ]; do shift; done; cp {canned} "$2"',
     )
     monkeypatch.setattr(locking, "load_stack", lambda name: SMALL)
-    monkeypatch.setattr(locking, "resolve_system", lambda _stack: Resolution((), "2026"))
+    monkeypatch.setattr(
+        locking, "resolve_system", lambda _stack: Resolution((), "2026-01-02T03:04:05Z")
+    )
     monkeypatch.setattr(locking, "find_digest", lambda _image: None)
     path = locking.write_lock("small", output=tmp_path / "new" / "lock.json")
     lock = load_lock(path)
     assert lock.stack_sha256 == SMALL.sha256
     assert lock.version("keras") == "3.15.1"
-    assert lock.archive_date == "2026"
+    assert lock.archive_date == "2026-01-02T03:04:05Z"
     assert "no registry" in lock.gaps["base.digest"]
     assert [p.name for p in path.parent.iterdir()] == ["lock.json"]
 

@@ -139,6 +139,44 @@ def test_a_lock_with_a_hole(tmp_path, lock, table):
         load_lock(path)
 
 
+@pytest.mark.parametrize(
+    ("keys", "value", "named"),
+    [
+        (("python", 0, "groups"), [[]], "python[0].groups[0]"),
+        (("python", 0, "name"), 3, "python[0].name"),
+        (("python", 0, "sha256"), A, "python[0].sha256"),
+        (("python", 1, "version"), None, "python[1].version"),
+        (("system_packages", 0, "size_bytes"), "big", "system_packages[0].size_bytes"),
+        (("system_packages", 0, "size_bytes"), True, "system_packages[0].size_bytes"),
+        (("system_packages", 0, "path"), 1, "system_packages[0].path"),
+        (("archive_date",), "x", "'x'"),
+        (("archive_date",), 3, "archive_date"),
+        (("components", "keras"), 3.1, "components.keras"),
+        (("components",), [], "components"),
+        (("base", "image"), None, "base.image"),
+        (("base", "digest"), 5, "base.digest"),
+        (("base", "sections"), "main", "base.sections"),
+        (("system", "run"), "python3", "system.run"),
+        (("downloads",), {"ucx": "x"}, "downloads.ucx"),
+        (("gpus",), [3], "gpus[0]"),
+        (("flags",), {"A": 1}, "flags.A"),
+    ],
+)
+def test_a_lock_with_a_value_of_another_type_names_it(tmp_path, lock, keys, value, named):
+    data = json.loads(render_lock(lock))
+    table = data
+    for key in keys[:-1]:
+        table = table[key]
+    table[keys[-1]] = value
+    path = tmp_path / "lock.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match="a complete lock") as caught:
+        load_lock(path)
+    assert str(path) in caught.value.found
+    assert named in caught.value.found
+    assert caught.value.exit_code == 2
+
+
 def test_command_line(capsys):
     assert main(["requirements", "--stack", "cpu", "--group", "build"]) == 0
     names = {line.split("==")[0] for line in capsys.readouterr().out.splitlines()}
