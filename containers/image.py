@@ -65,6 +65,21 @@ def image_kind(image: str) -> str:
                     fix="name an image; one is built by invoke build-image --stack S")  # fmt: skip
 
 
+def need_enterable(image: Path) -> Path:
+    """Return an image that ranks can be started in.
+
+    Raises:
+        UserError: it is none, or one that must be run by its engine.
+    """
+    kind = image_kind(str(image))
+    if kind in (ARCHIVE, STORED):
+        found = f"{image}, an archive" if kind == ARCHIVE else f"nothing at {image}"
+        raise UserError("an image: a .sif file, or a root folder", found=found,
+                        fix="build one: invoke build-image --format singularity; a Docker image "
+                        "runs the command inside: docker run …")  # fmt: skip
+    return image
+
+
 @contextmanager
 def opened(image: str) -> Iterator[str]:
     """Yield what an engine can enter: the image itself, or a folder unpacked from its archive.

@@ -90,7 +90,9 @@ def _names(text: str) -> list[str]:
 def _silence(text: str) -> tuple[str, str]:
     name, _, reason = text.partition("=")
     if not reason.strip():
-        raise argparse.ArgumentTypeError(f"ID=REASON, with a reason, not {text!r}")
+        fix = "say why it is accepted, e.g. 'memory.shm=one rank a host'"
+        raise UserError("--silence ID=REASON, with a reason", found=repr(text), fix=fix)
+    find_check(name.strip())
     return name.strip(), reason.strip()
 
 
