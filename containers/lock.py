@@ -82,12 +82,14 @@ def resolve_lock(stack: Stack) -> Lock:
         gaps["system_packages"] = (
             f"only Debian's archive can be asked, and this stands on {stack.base.distribution}"
         )
-    digest = find_digest(stack.base.image)
-    if digest is None:
-        gaps["base.digest"] = "no registry answered when this was locked"
+    images = {"digest": stack.base.image, "build_digest": stack.base.build_image}
+    digests = {key: find_digest(image) for key, image in images.items() if image}
+    for key, digest in digests.items():
+        if digest is None:
+            gaps[f"base.{key}"] = "no registry answered when this was locked"
     return make_lock(
         stack, python=python, system_packages=system.packages, archive_date=system.date,
-        base_digest=digest, gaps=gaps,
+        base_digest=digests["digest"], build_digest=digests.get("build_digest"), gaps=gaps,
     )  # fmt: skip
 
 

@@ -77,7 +77,8 @@ class Lock:
         stack_sha256: the hash of the stack this was resolved from.
         components: version by component, as in the Stack.
         base: distribution, release, codename, image, sections of the archive; the image's
-            ``digest`` in its registry, or None.
+            ``digest`` in its registry, or None; ``build_digest`` likewise, where the first
+            stage stands on another image.
         sources: sha256 by file name, for what is compiled.
         edits: path and sha256 of the edit rules applied to the sources.
         flags: variables set while Horovod is compiled.
@@ -142,15 +143,19 @@ def make_lock(
     system_packages: tuple[SystemPackage, ...] = (),
     archive_date: str = "",
     base_digest: str | None = None,
+    build_digest: str | None = None,
     gaps: Mapping[str, str] | None = None,
 ) -> Lock:
     """Return the lock of a stack, given what was resolved for it; see ``Lock``."""
     edits = PROJECT / stack.horovod.edits
+    base = asdict(stack.base) | {"digest": base_digest}
+    if stack.base.build_image:  # elsewhere both stages stand on the one image
+        base["build_digest"] = build_digest
     return Lock(
         stack=stack.name,
         stack_sha256=stack.sha256,
         components=stack.components,
-        base=asdict(stack.base) | {"digest": base_digest},
+        base=base,
         sources={stack.horovod.archive: stack.horovod.sha256},
         edits={
             "path": stack.horovod.edits,
@@ -273,7 +278,8 @@ _SHAPE: dict[str, Any] = {
     "components": _BY_NAME, "sources": _BY_NAME, "flags": _BY_NAME, "gaps": _BY_NAME,
     "gpus": [_BY_NAME], "downloads": {str: {"url": str, "sha256": str}},
     "base": {"distribution": str, "release": str, "codename": str, "image": str,
-             "sections": [str], "digest": str | None, "build_image": str | None},
+             "sections": [str], "digest": str | None, "build_image": str | None,
+             "build_digest": str | None},
     "edits": {"path": str, "sha256": str},
     "system": {str: [str]},
     "python": [_NAMED | {"sha256": [str]}],

@@ -63,12 +63,13 @@ def _holds_versions(lock: Lock) -> bool:
     return any("=" in name for names in lock.system.values() for name in names)
 
 
-def _exact_image(lock: Lock) -> str:
-    """Return the base's name in its registry, by digest where the lock has one.
+def _exact_image(lock: Lock, *, stage: str) -> str:
+    """Return the name in its registry of what a stage stands on, by digest where it is locked.
 
     Without the tag then: not every engine takes both.
     """
-    image, digest = lock.base["image"], lock.base.get("digest")
+    own = "build_" if stage == BUILD_STAGE and lock.base["build_image"] else ""
+    image, digest = lock.base[f"{own}image"], lock.base.get(f"{own}digest")
     return f"{image.rpartition(':')[0]}@{digest}" if digest else image
 
 
@@ -76,9 +77,7 @@ def _base(lock: Lock, *, local: str, name: str) -> list[object]:
     """Return the layers that a stage stands on."""
     common = {"_as": name, "_distro": DISTRIBUTION_FAMILY, "_docker_env": False}
     if not local:
-        compiles = name == BUILD_STAGE and lock.base["build_image"]
-        image = lock.base["build_image"] if compiles else _exact_image(lock)
-        return [baseimage(image=image, **common)]
+        return [baseimage(image=_exact_image(lock, stage=name), **common)]
     if hpccm.config.g_ctype == container_type.SINGULARITY:
         return [baseimage(image=local, _bootstrap="localimage", **common)]
     return [baseimage(image="scratch", **common), raw(docker=f"ADD {local} /")]

@@ -174,6 +174,20 @@ def test_what_pip_says_reaches_the_user(monkeypatch, tmp_path):
     assert caught.value.exit_code == 1
 
 
+def test_the_image_of_the_first_stage_is_locked_where_it_is_another(monkeypatch):
+    other = replace(SMALL, base=replace(SMALL.base, build_image="example.org/devel:1"))
+    known = {SMALL.base.image: "sha256:" + "a" * 64, "example.org/devel:1": "sha256:" + "b" * 64}
+    monkeypatch.setattr(locking, "resolve_python", lambda _stack: ())
+    monkeypatch.setattr(locking, "resolve_system", lambda _stack: Resolution((), ""))
+    monkeypatch.setattr(locking, "find_digest", known.get)
+    assert locking.resolve_lock(other).base["build_digest"] == "sha256:" + "b" * 64
+    assert "build_digest" not in locking.resolve_lock(SMALL).base
+    del known["example.org/devel:1"]
+    lock = locking.resolve_lock(other)
+    assert lock.base["build_digest"] is None
+    assert list(lock.gaps) == ["base.build_digest"]
+
+
 def test_a_distribution_that_cannot_be_asked_is_a_gap_with_a_reason(monkeypatch):
     ubuntu = replace(SMALL, base=replace(SMALL.base, distribution="ubuntu"))
     monkeypatch.setattr(locking, "resolve_python", lambda _stack: ())

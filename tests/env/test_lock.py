@@ -191,7 +191,8 @@ def test_committed_lock_belongs_to_the_present_catalogue(name):
     assert lock.stack_sha256 == stack.sha256, f"make it anew: invoke lock --stack {name}"
     assert lock == make_lock(
         stack, python=lock.python, system_packages=lock.system_packages,
-        archive_date=lock.archive_date, base_digest=lock.base["digest"], gaps=lock.gaps,
+        archive_date=lock.archive_date, base_digest=lock.base["digest"],
+        build_digest=lock.base.get("build_digest"), gaps=lock.gaps,
     )  # fmt: skip
     assert lock_path(name).read_text() == render_lock(lock)
 
@@ -246,5 +247,8 @@ def test_committed_lock_holds_every_package_of_a_debian_exactly_or_says_why_not(
 @pytest.mark.parametrize("name", STACKS)
 def test_what_is_not_exact_in_a_committed_lock_has_its_reason(name):
     lock = load_lock(lock_path(name))
-    assert (lock.base["digest"] is None) == ("base.digest" in lock.gaps)
+    digests = {key for key in lock.base if key.endswith("digest")}
+    assert digests == {"digest"} | ({"build_digest"} if lock.base["build_image"] else set())
+    for key in digests:
+        assert (lock.base[key] is None) == (f"base.{key}" in lock.gaps)
     assert all(lock.gaps.values())

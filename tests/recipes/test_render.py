@@ -173,6 +173,18 @@ def test_definitions_are_written_where_they_are_committed(tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_each_stage_is_named_by_its_own_digest(format):
+    stack, lock = load_stack("ngc12"), load_lock(lock_path("ngc12"))
+    own = {"digest": "sha256:" + "ab" * 32, "build_digest": "sha256:" + "cd" * 32}
+    text = render_definition(stack, format=format, lock=replace(lock, base=lock.base | own))
+    name = stack.base.image.rpartition(":")[0]
+    assert [line.split("sha256:")[1][:4] for line in text.splitlines() if f"{name}@" in line] == [
+        "cdcd", "abab",
+    ]  # fmt: skip
+    assert stack.base.build_image not in text
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_a_base_whose_digest_is_locked_is_named_by_it(format):
     lock = load_lock(lock_path("cpu"))
     digest = "sha256:" + "ab" * 32
