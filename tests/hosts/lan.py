@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+PROJECT = Path(__file__).resolve().parents[2]
 TOOLS = ("unshare", "nsenter", "ip", "sshd", "ssh", "ssh-keygen", "mpirun")
 PREFIX = "10.77.0."
 INSIDE = "/run/lan"  # where every host sees the folder that they share
@@ -58,7 +59,11 @@ mount --bind "$OWN/boot_id" /proc/sys/kernel/random/boot_id
 mount --bind "$OWN/hosts" /etc/hosts
 mount --bind "$OWN/shadow" /etc/shadow
 mount --bind /run/lan/ssh_config /etc/ssh/ssh_config
-mount --bind "$OWN/tmp" /tmp
+case $PROJECT in /tmp/*) # a checkout below /tmp stays where the commands look for it
+  mkdir -p "$OWN$PROJECT"
+  mount --bind "$PROJECT" "$OWN$PROJECT" ;;
+esac
+mount --rbind "$OWN/tmp" /tmp
 ip link set lo up
 touch "/run/lan/$NAME/ready"
 exec sleep infinity
@@ -233,6 +238,7 @@ class Lan:
         shadow.chmod(0o600)
         environ = {
             **os.environ, "NAME": name, "OWN": str(own), "SHARED": str(self.folder),
+            "PROJECT": str(PROJECT),
             "SHM": self.shm.get(name, "2g"), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
         }  # fmt: skip
         line = ["unshare", "--net", "--uts", "--mount", "--ipc", "--pid", "--mount-proc", "--fork",
