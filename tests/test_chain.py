@@ -47,7 +47,10 @@ def films(tmp_path_factory):
 @pytest.fixture(scope="module")
 def data(films, tmp_path_factory):
     folder = tmp_path_factory.mktemp("records") / "data"
-    run(*HERE, "prepare-data", "--source", str(films), "--output", str(folder), "--size", "32")
+    run(
+        *HERE, "prepare-data", "--source", str(films), "--output", str(folder), "--size", "32",
+        "--format", "encoded",
+    )  # fmt: skip
     return folder
 
 
