@@ -141,6 +141,15 @@ HOSTS_HELP = "where the ranks run: NAME:RANKS,… in this order; slurm for those
 LAUNCHER_HELP = "auto, mpirun or srun; auto takes srun for --hosts inside a Slurm job"
 
 
+def _enterable(image: str) -> Path | None:
+    # Imported only here: what looks into images needs hpccm, which images do not hold.
+    if not image:
+        return None
+    from containers.image import need_enterable
+
+    return need_enterable(Path(image))
+
+
 def _path(value: str | None) -> Path | None:
     return Path(value) if value else None
 
@@ -407,7 +416,6 @@ def validate_env(
 ) -> int:
     """Prove this machine: versions, MPI, binding, GPUs, memory; each failure with its fix."""
     from containers.hosts import parse_hosts
-    from containers.image import need_enterable
     from containers.job import Job
     from containers.preflight import Validation, validate
 
@@ -426,7 +434,7 @@ def validate_env(
     _at_least(0, allreduce=allreduce)
     validation = Validation(
         Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
-        image=need_enterable(Path(image)) if image else None,
+        image=_enterable(image),
         device=device,
         outputs={option: Path(file) for option, file in outputs.items() if file},
         expectations=_path(site),
@@ -665,7 +673,6 @@ def train(
 ) -> int:
     """Prove the machine, then train CheXNet on it with Horovod."""
     from containers.hosts import parse_hosts
-    from containers.image import need_enterable
     from containers.job import Job
     from containers.train import Training
     from containers.train import train as start
@@ -676,7 +683,7 @@ def train(
         Path(data),
         Path(run),
         Job(_said(ranks), parse_hosts(hosts), launcher, oversubscribe, timeout_s=timeout),
-        image=need_enterable(Path(image)) if image else None,
+        image=_enterable(image),
         config=_path(config),
         settings=tuple(set or ()),
         resume=resume,
