@@ -20,18 +20,26 @@ from chexnet.errors import UserError, unknown_name
 from chexnet.fitting import PIPELINES
 from chexnet.schedule import DECAYS, SCALINGS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PRESETS_DIR = Path(__file__).parent / "presets"
 DEFAULT_PRESET = "lab"
 
+MODELS = ("densenet121", "densenet169", "densenet201", "resnet50", "tiny")
+SWITCH = ("off", "on")
 CHOICES: dict[str, tuple[str, ...]] = {
-    "model": ("densenet121", "tiny"),
+    "model": MODELS,
     "device": ("auto", "gpu", "cpu"),
+    "loss": ("bce", "weighted_bce"),
     "scale_learning_rate": SCALINGS,
     "decay": DECAYS,
     "pipeline": ("auto", *PIPELINES),
-    "precision": ("float32", "float64"),
+    "precision": ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64"),
+    "xla": ("auto", *SWITCH),
     "batch_statistics": ("local", "global"),
+    "exchange": ("grouped", "flat", "each"),
+    "compression": ("none", "fp16"),
+    "hierarchical_allreduce": SWITCH,
+    "autotune": SWITCH,
 }
 # Key: (smallest, largest) value that makes sense; None is no bound.
 BOUNDS: dict[str, tuple[float, float | None]] = {
@@ -43,6 +51,16 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "warmup_epochs": (0, None),
     "seed": (0, 2**31 - 1),
     "batch_norm_momentum": (0, 1),
+    "label_smoothing": (0, 0.5),
+    "accumulation_steps": (1, None),
+    "steps_per_call": (0, None),
+    "fusion_threshold_mib": (-1, 4096),
+    "cycle_time_ms": (-1, 1000),
+    "fusion_groups": (1, 1000),
+    "stall_warning_s": (0, None),
+    "stall_shutdown_s": (0, None),
+    "checkpoint_steps": (0, None),
+    "keep_every_epochs": (0, None),
 }
 
 
@@ -52,9 +70,10 @@ class TrainConfig:
 
     Attributes:
         preset: the preset the values started from.
-        model: ``densenet121``, or ``tiny`` for tests.
-        weights: ``none``, ``imagenet`` (densenet121, from the Keras cache) or the path of a
-            weights file for the network below the head.
+        model: ``densenet121``, ``densenet169``, ``densenet201``, ``resnet50``, or ``tiny`` for
+            tests.
+        weights: ``none``, ``imagenet`` (from the Keras cache or ``invoke fetch-weights``) or the
+            path of a weights file for the network below the head.
         device: ``gpu``, ``cpu``, or ``auto``: GPUs where TensorFlow is built for them.
         crop_size: height and width of what is cut out of each film, px: anywhere in it while
             training, its middle otherwise; 0 takes the whole film.
@@ -62,15 +81,38 @@ class TrainConfig:
         batch_size: films in a batch of one rank.
         epochs: passes over the training films.
         learning_rate: of one rank, before scaling.
-        scale_learning_rate: ``linear`` multiplies it by the number of ranks; ``none``.
+        loss: ``bce``, binary cross-entropy; ``weighted_bce`` weighs positives by the share of
+            negatives of their finding among the training films and the other way round.
+        label_smoothing: how far labels are moved from 0 and 1 towards 0.5, 0 .. 0.5.
+        scale_learning_rate: ``linear`` multiplies it by the number of ranks, ``sqrt`` by its
+            square root; ``none``.
         warmup_epochs: epochs until the scaled rate is reached; fractions are allowed.
-        decay: after the warm-up: ``none`` or ``cosine``.
+        decay: after the warm-up: ``none``, ``cosine``, or ``plateau``: a tenth whenever the
+            validation loss has not fallen for an epoch.
         pipeline: ``old``, ``new``, ``fast``, or ``auto``: the best for the data's format.
         seed: of the initial weights and of the films' order.
-        precision: ``float32``, or ``float64`` for tests.
+        precision: ``float32``, ``mixed_float16`` (with loss scaling), ``mixed_bfloat16``,
+            ``float64`` for tests, or ``auto``: ``mixed_float16`` on GPUs, else ``float32``.
+        xla: compile the step with XLA: ``on``, ``off``, or ``auto``: on GPUs, on one rank.
+        steps_per_call: optimizer steps in one call of the compiled loop; 0 chooses by device.
+        accumulation_steps: batches whose gradients are added up on a rank before they cross to
+            the others and change the weights.
         batch_statistics: batch normalisation over each rank's films (``local``) or over all
             ranks' films (``global``).
         batch_norm_momentum: weight of the past in the moving statistics, 0 .. 1.
+        exchange: how gradients cross: in one ``grouped`` operation, as one ``flat`` tensor, or
+            ``each`` for itself.
+        fusion_groups: into how many groups ``grouped`` parts the gradients.
+        fusion_threshold_mib: size of Horovod's fusion buffer; 0 turns fusion off, -1 leaves it
+            to Horovod.
+        cycle_time_ms: how often Horovod looks for gradients that are ready; -1 leaves it to it.
+        compression: ``fp16`` halves what crosses between ranks; ``none``.
+        hierarchical_allreduce: first within each host, then between hosts: ``on`` or ``off``.
+        autotune: ``on`` lets Horovod try settings while it trains, and keeps its log with the run.
+        stall_warning_s: seconds without a rank's gradients after which Horovod names it.
+        stall_shutdown_s: seconds after which the training is ended; 0 waits without end.
+        checkpoint_steps: also write a checkpoint every so many steps; 0: after epochs only.
+        keep_every_epochs: keep the checkpoint of every n-th epoch for good; 0: of none.
     """
 
     preset: str
@@ -81,15 +123,31 @@ class TrainConfig:
     image_size: int
     batch_size: int
     epochs: int
+    loss: str = "bce"
+    label_smoothing: float = 0.0
     learning_rate: float
     scale_learning_rate: str
     warmup_epochs: float
     decay: str
     pipeline: str
     seed: int
-    precision: str
+    precision: str = "auto"
+    xla: str = "auto"
+    steps_per_call: int = 0
+    accumulation_steps: int = 1
     batch_statistics: str
     batch_norm_momentum: float
+    exchange: str = "grouped"
+    fusion_groups: int = 1
+    fusion_threshold_mib: float = -1.0
+    cycle_time_ms: float = -1.0
+    compression: str = "none"
+    hierarchical_allreduce: str = "off"
+    autotune: str = "off"
+    stall_warning_s: float = 30.0
+    stall_shutdown_s: float = 300.0
+    checkpoint_steps: int = 0
+    keep_every_epochs: int = 0
 
     @property
     def sha256(self) -> str:
@@ -98,7 +156,9 @@ class TrainConfig:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-KEYS: dict[str, str] = {field.name: str(field.type) for field in dataclasses.fields(TrainConfig)}
+_FIELDS = dataclasses.fields(TrainConfig)
+KEYS: dict[str, str] = {field.name: str(field.type) for field in _FIELDS}
+DEFAULTS = {f.name: f.default for f in _FIELDS if f.default is not dataclasses.MISSING}
 
 
 def list_presets() -> list[str]:
@@ -135,10 +195,10 @@ def load_config(file: Path | None = None, *, settings: Sequence[str] = ()) -> Tr
 
 
 def make_config(values: Mapping[str, Any], *, source: Mapping[str, str]) -> TrainConfig:
-    """Return the configuration of these values, all keys given and all checked.
+    """Return the configuration of these values, all checked.
 
     Args:
-        values: a value for each key of `TrainConfig`.
+        values: a value for each key of `TrainConfig` that has no default.
         source: where each value comes from, for the message.
 
     Raises:
@@ -147,6 +207,7 @@ def make_config(values: Mapping[str, Any], *, source: Mapping[str, str]) -> Trai
     for key in values:
         if key not in KEYS:
             raise unknown_name("configuration key", key, known=KEYS)
+    values = DEFAULTS | dict(values)
     missing = [key for key in KEYS if key not in values]
     if missing:
         places = ", ".join(sorted(set(source.values()))) or "the configuration"

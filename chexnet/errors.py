@@ -14,6 +14,8 @@ EXIT_GOOD = 0
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 EXIT_CANNOT_TELL = 3
+EXIT_REQUEUE = 75
+"""Stopped by a signal, with a checkpoint: to be run again with --resume (sysexits.h: TEMPFAIL)."""
 
 
 class UserError(Exception):

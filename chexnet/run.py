@@ -95,6 +95,19 @@ def fit_config(config: TrainConfig, *, dataset: Dataset) -> TrainConfig:
     return replace(config, pipeline=pipeline, crop_size=crop, image_size=size)
 
 
+def settle_config(config: TrainConfig, *, device: str) -> TrainConfig:
+    """Return the configuration with what is ``auto`` chosen for the device, ``gpu`` or ``cpu``.
+
+    config.json keeps what was asked for, so that a run may go on elsewhere; record.json tells
+    what was chosen.
+    """
+    on_gpu = device == "gpu"
+    chosen: dict[str, Any] = {}
+    if config.precision == "auto":
+        chosen["precision"] = "mixed_float16" if on_gpu else "float32"
+    return replace(config, **chosen)
+
+
 def begin_run(
     folder: Path,
     *,

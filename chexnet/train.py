@@ -40,7 +40,7 @@ from chexnet.model import NORMALISATION, build_model
 from chexnet.pipeline import make_pipeline, steps_per_epoch
 from chexnet.progress import Reporter
 from chexnet.records import Dataset, load_dataset, named_damage
-from chexnet.run import CHECKPOINTS, fit_config
+from chexnet.run import CHECKPOINTS, fit_config, settle_config
 from chexnet.schedule import Schedule, learning_rate, make_schedule
 from chexnet.signals import Interrupted, StopSignal
 from chexnet.step import Measured, Meter, Trainer
@@ -123,7 +123,8 @@ def train(
         ),
         name="begin",
     )
-    job = make_job(folder, config=config, dataset=dataset, ranks=ranks)
+    settled = settle_config(config, device=device)
+    job = make_job(folder, config=settled, dataset=dataset, ranks=ranks)
     if not is_new:
         job.reporter.say(f"finished before: {folder}")
         return

@@ -20,7 +20,7 @@ from types import FrameType
 from containers.launchers import Launch, render_launch
 from containers.runtime import exec_command
 from env.binding import BindingPlan, HostShare, plan_job
-from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
+from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, EXIT_WRONG_USE, UserError
 from env.probes.topology import probe_topology
 from env.stack import PROJECT
 
@@ -140,8 +140,8 @@ def missing_program(name: str) -> UserError:
 
 
 def simplify(code: int) -> int:
-    """Return an exit code of ours for a program's: 0 good, 2 wrong use, 1 anything else."""
-    return code if code in (EXIT_GOOD, EXIT_FAILED, EXIT_WRONG_USE) else EXIT_FAILED
+    """Return an exit code of ours for a program's: its own where it is one of ours, else 1."""
+    return code if code in (EXIT_GOOD, EXIT_WRONG_USE, EXIT_REQUEUE) else EXIT_FAILED
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:

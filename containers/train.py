@@ -15,8 +15,9 @@ from pathlib import Path
 from containers.job import FOLDER_PREFIX, Job, refuse_misfit
 from containers.launch import Site, launch_command, project_environ, run_command, simplify
 from containers.preflight import Preflight, prepare_launch, run_preflight
+from containers.program import data_of, require, run_program
 from env.atomic import write_text
-from env.errors import EXIT_GOOD, UserError
+from env.errors import EXIT_GOOD
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     """
     data, run = training.data.resolve(), training.run.resolve()
     if not dry_run:
-        _require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
+        require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
     refuse_misfit(training.job)
     if not dry_run:
         run.parent.mkdir(parents=True, exist_ok=True)
@@ -149,22 +150,7 @@ def evaluate(
         UserError: the run folder or the image is missing.
     """
     if not dry_run:
-        _require(run, what="a run folder", fix="train first: invoke train --help")
-    site = Site(image, binds=(run.resolve(), *([data.resolve()] if data else _data_of(run))))
-    program = ["python", "-m", "chexnet", "evaluate", "--run", str(run.resolve()), "--split", split]
-    program += ["--data", str(data.resolve())] if data else []
-    return simplify(run_command(site.enter(program), dry_run=dry_run))
-
-
-def _data_of(run: Path) -> tuple[Path, ...]:
-    """Return the data folder that a run's record names; none where there is no record."""
-    try:
-        data = Path(json.loads((run / "record.json").read_text(encoding="utf-8"))["data"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()  # the program itself says what is wrong with the run
-    return (data,) if data.is_dir() else ()
-
-
-def _require(path: Path, *, what: str, fix: str) -> None:
-    if not path.exists():
-        raise UserError(what, found=f"nothing at {path}", fix=fix)
+        require(run, what="a run folder", fix="train first: invoke train --help")
+    options = ["--run", run, "--split", split, *(["--data", data] if data else [])]
+    reads = (run, *([data] if data else data_of(run)))
+    return run_program("evaluate", options, image=image, reads=reads, dry_run=dry_run)

@@ -28,8 +28,8 @@ BUILD_STAGE = "build"
 """The name of the first stage."""
 
 PROJECT_PARTS = (
-    "CHANGELOG.md", "LICENSE", "README.md", "chexnet", "containers", "env", "pyproject.toml",
-    "recipes", "tasks.py",
+    "CHANGELOG.md", "LICENSE", "README.md", "chexnet", "commands", "containers", "env",
+    "pyproject.toml", "recipes", "tasks.py",
 )  # fmt: skip
 """What the image holds of the project: what runs, and what explains it. No tests."""
 

@@ -5,7 +5,7 @@
 HOST_TOOLS=(
   buildah crun fuse-overlayfs mmdebstrap squashfs-tools squashfuse uidmap patchelf
   containernetworking-plugins netavark libseccomp2 libsqlite3-0 debian-archive-keyring git shellcheck
-  openssh-client openssh-server iproute2 slurm-wlm munge
+  openssh-client openssh-server iproute2 slurm-wlm munge chromium chromium-driver fonts-dejavu-core
 )
 # What of them would serve the network from the moment it is installed. The tests start
 # daemons of their own, in namespaces; the machine is to have none that it had not.

@@ -157,4 +157,4 @@ def test_writing_is_whole_or_nothing(tmp_path):
 
 
 def test_config_text_names_its_schema_version():
-    assert json.loads(render_config(CONFIG))["schema_version"] == 1
+    assert json.loads(render_config(CONFIG))["schema_version"] == 2

@@ -48,9 +48,13 @@ def lock():
 
 @pytest.fixture(scope="session")
 def real_environ():
-    """This environment outside any launcher, with the project on PYTHONPATH."""
+    """This environment outside any launcher, with the project on PYTHONPATH.
+
+    Whatever tests ran before in this process: importing chexnet sets TensorFlow's log level.
+    """
     variables = {**without_launcher(os.environ), **AS_ROOT, "PYTHONPATH": str(PROJECT)}
-    return {key: value for key, value in variables.items() if key != "CHEXNET_LOCK"}
+    ours = ("CHEXNET_LOCK", "TF_CPP_MIN_LOG_LEVEL")
+    return {key: value for key, value in variables.items() if key not in ours}
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,1 @@
+"""The project's Invoke tasks, by theme; `tasks.py` collects them."""
