@@ -18,18 +18,16 @@ from rich.console import Console
 from rich.table import Table
 
 from chexnet import distributed
-from chexnet.checkpoint import Checkpoint, check_description, load_best, restore
-from chexnet.config import TrainConfig
 from chexnet.distributed import Ranks
 from chexnet.errors import EXIT_FAILED, UserError
 from chexnet.fitting import best_pipeline
 from chexnet.labels import FINDINGS
+from chexnet.loading import Loaded, check_films, load_run
 from chexnet.metrics import Scores, score_findings
-from chexnet.model import NORMALISATION, build_model
 from chexnet.pipeline import make_pipeline
 from chexnet.progress import Reporter
 from chexnet.records import Dataset, load_dataset, named_damage
-from chexnet.run import CHECKPOINTS, load_record, load_run_config, write_text
+from chexnet.run import load_record, load_run_config, write_text
 
 SCHEMA_VERSION = 1
 EVALUATION = "evaluation.json"
@@ -118,50 +116,25 @@ def evaluate(run: Path, *, split: str = "test", data: Path | None = None) -> Sco
     with Reporter(enabled=ranks.is_first) as reporter:
         if other:
             reporter.say(other)
-        checkpoint = load_best(run / CHECKPOINTS, say=reporter.say)
-        model = load_model(checkpoint, config=config, dataset=dataset)
-        predict = make_predict(model, input_size=config.crop_size)
+        loaded = load_run(run, say=reporter.say)
+        check_films(loaded.description, dataset=dataset, where=loaded.path)
+        predict = make_predict(loaded.model, input_size=loaded.description.input_size)
         scores = score_split(
             predict, dataset=dataset, split=split, batch_size=config.batch_size, ranks=ranks,
-            crop_px=config.crop_size,
+            crop_px=loaded.description.input_size,
         )  # fmt: skip
         if ranks.is_first:
             write_evaluation(
-                run, scores=scores, split=split, dataset=dataset, checkpoint=checkpoint,
+                run, scores=scores, split=split, dataset=dataset, loaded=loaded,
                 size=ranks.size,
             )  # fmt: skip
-            show_scores(scores, split=split, where=f"{run}, {checkpoint.path.name}")
+            show_scores(scores, split=split, where=f"{run}, {loaded.path.name}")
             reporter.say(f"wrote {run / EVALUATION}")
     return scores
 
 
-def load_model(checkpoint: Checkpoint, *, config: TrainConfig, dataset: Dataset) -> keras.Model:
-    """Return the network of a checkpoint, with its weights.
-
-    Raises:
-        UserError: it is of another network, label order, normalisation or film size.
-    """
-    found, where = checkpoint.description, str(checkpoint.path)
-    check_description(
-        found, where=where, model=config.model, findings=dataset.findings,
-        normalisation=NORMALISATION,
-    )  # fmt: skip
-    if found.data_size != dataset.image_size:
-        raise UserError(
-            f"films of {found.data_size} px, as {where} was trained on",
-            found=f"{dataset.image_size} px in {dataset.root}",
-            fix=f"prepare the data with --size {found.data_size}",
-        )
-    model = build_model(
-        found.model, input_size=found.input_size, image_size=found.image_size,
-        batch_statistics=config.batch_statistics, precision=found.precision,
-    )  # fmt: skip
-    restore(checkpoint.model_values, variables=model.variables, where=where)
-    return model
-
-
 def write_evaluation(
-    run: Path, *, scores: Scores, split: str, dataset: Dataset, checkpoint: Checkpoint, size: int
+    run: Path, *, scores: Scores, split: str, dataset: Dataset, loaded: Loaded, size: int
 ) -> None:
     """Write ``evaluation.json`` into the run folder."""
     values = {
@@ -170,8 +143,8 @@ def write_evaluation(
         "split_kind": dataset.split,
         "data": str(dataset.root),
         "data_sha256": dataset.sha256,
-        "checkpoint": checkpoint.path.name,
-        "epoch": checkpoint.description.epoch,
+        "checkpoint": loaded.path.name,
+        "epoch": loaded.description.epoch,
         "ranks": size,
         "num_examples": dataset.splits[split].num_examples,
     }
