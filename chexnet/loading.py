@@ -25,9 +25,10 @@ from chexnet.checkpoint import (
 from chexnet.config import TrainConfig
 from chexnet.errors import UserError
 from chexnet.labels import FINDINGS
-from chexnet.model import NORMALISATION, build_model
+from chexnet.model import build_model
 from chexnet.records import Dataset
 from chexnet.run import CHECKPOINTS, load_run_config
+from chexnet.weights import find_normalisation
 
 BEST, LAST = "best", "last"
 
@@ -88,7 +89,11 @@ def load_model(checkpoint: Checkpoint, *, config: TrainConfig) -> keras.Model:
     """
     found, where = checkpoint.description, str(checkpoint.path)
     check_description(
-        found, where=where, model=config.model, findings=FINDINGS, normalisation=NORMALISATION
+        found,
+        where=where,
+        model=config.model,
+        findings=FINDINGS,
+        normalisation=find_normalisation(config.model),
     )
     model = build_model(
         found.model, input_size=found.input_size, image_size=found.image_size,

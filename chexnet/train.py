@@ -36,7 +36,7 @@ from chexnet.evaluate import Predict, make_predict, score_split
 from chexnet.fitting import MOST_INPUT_WAIT, advise_on_wait
 from chexnet.labels import FINDINGS
 from chexnet.metrics import Scores
-from chexnet.model import NORMALISATION, build_model
+from chexnet.model import build_model
 from chexnet.pipeline import make_pipeline, steps_per_epoch
 from chexnet.progress import Reporter
 from chexnet.records import Dataset, load_dataset, named_damage
@@ -44,6 +44,7 @@ from chexnet.run import CHECKPOINTS, fit_config, settle_config
 from chexnet.schedule import Schedule, learning_rate, make_schedule
 from chexnet.signals import Interrupted, StopSignal
 from chexnet.step import Measured, Meter, Trainer
+from chexnet.weights import find_normalisation
 
 MOST_STEPS_A_WINDOW = 50
 WINDOWS_AN_EPOCH = 4
@@ -197,7 +198,7 @@ def _restore(job: Job, trainer: Trainer) -> int:
         where=where,
         model=job.config.model,
         findings=job.dataset.findings,
-        normalisation=NORMALISATION,
+        normalisation=find_normalisation(job.config.model),
     )
     restore(checkpoint.model_values, variables=trainer.model.variables, where=where)
     restore(checkpoint.optimizer_values, variables=trainer.optimizer.variables, where=where)
@@ -360,7 +361,7 @@ def _describe(job: Job, *, epoch: int, auroc: float | None) -> Description:
         image_size=job.config.image_size,
         precision=job.config.precision,
         findings=FINDINGS,
-        normalisation=NORMALISATION,
+        normalisation=find_normalisation(job.config.model),
         config_sha256=job.config.sha256,
         validation_auroc=auroc,
     )

@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from chexnet.errors import UserError
-from chexnet.model import NORMALISATION, GlobalBatchNormalization, Normalise, build_model
+from chexnet.batch_norm import GlobalBatchNormalization
+from chexnet.model import Normalise, build_model
+from chexnet.weights import NORMALISATION, find_normalisation
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +54,41 @@ def test_normalisation_by_hand(value):
     assert NORMALISATION["mean"][2] == 0.406
 
 
+@pytest.mark.parametrize("value", [0, 255])
+def test_resnet50_gets_what_caffe_gave_it(value):
+    # Caffe's means of ImageNet: blue 103.939, green 116.779, red 123.68, of bytes unscaled.
+    image = np.full((1, 4, 4, 1), value, np.uint8)
+    result = Normalise(size=4, normalisation=find_normalisation("resnet50"))(image).numpy()
+    expected = [value - 103.939, value - 116.779, value - 123.68]
+    assert result[0, 0, 0] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["densenet121", "resnet50"])
+def test_normalisation_is_what_keras_does_before_its_weights(name):
+    module = {"densenet121": "densenet", "resnet50": "resnet"}[name]
+    image = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 1), dtype=np.uint8)
+    keras_input = np.repeat(image, 3, axis=-1).astype("float32")
+    expected = getattr(keras.applications, module).preprocess_input(keras_input)
+    result = Normalise(size=8, normalisation=find_normalisation(name))(image).numpy()
+    assert np.abs(result - expected).max() < 1e-4
+
+
+def test_normalisation_goes_with_the_saved_layer():
+    layer = Normalise(size=4, normalisation=find_normalisation("resnet50"))
+    again = Normalise.from_config(layer.get_config())
+    image = np.full((1, 4, 4, 1), 7, np.uint8)
+    assert (again(image).numpy() == layer(image).numpy()).all()
+
+
+def test_half_precision_normalises_in_full_and_ends_in_full_logits():
+    model = build(precision="mixed_bfloat16")
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 1), dtype=np.uint8)
+    assert model(images).dtype == "float32"
+    normalised = model.get_layer("normalise")(images)
+    assert normalised.dtype == "bfloat16"
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+
+
 def test_other_image_size_is_resized_inside():
     image = np.zeros((1, 8, 8, 1), np.uint8)
     image[:, :, 4:] = 200
@@ -79,40 +115,3 @@ def test_global_statistics_replace_every_normalisation():
     layers = [x for x in backbone.layers if isinstance(x, keras.layers.BatchNormalization)]
     assert len(layers) == 3
     assert all(isinstance(layer, GlobalBatchNormalization) for layer in layers)
-
-
-def test_weights_file_is_loaded(tmp_path):
-    keras.utils.set_random_seed(1)
-    source = keras.applications.DenseNet121(
-        include_top=False, weights=None, input_shape=(32, 32, 3), pooling="avg"
-    )
-    path = tmp_path / "notop.weights.h5"
-    source.save_weights(path)
-    model = build("densenet121", weights=str(path))
-    found = model.get_layer("densenet121").get_layer("conv1_conv").kernel.numpy()
-    assert (found == source.get_layer("conv1_conv").kernel.numpy()).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "expected"),
-    [
-        ("densenet121", {"image_size": 16}, "at least 32"),
-        ("densenet121", {"weights": "/nowhere/a.h5"}, "no file /nowhere/a.h5"),
-        ("tiny", {"weights": "imagenet"}, "weights=none"),
-    ],
-)
-def test_what_cannot_be_built_is_said(name, changes, expected):
-    with pytest.raises(UserError) as caught:
-        build(name, **changes)
-    assert expected in str(caught.value)
-
-
-def test_imagenet_offline_says_how_to_give_a_file(monkeypatch):
-    def offline(**arguments):
-        raise Exception("URL fetch failure on https://…: [Errno -3] no name resolution")
-
-    monkeypatch.setattr(keras.applications, "DenseNet121", offline)
-    with pytest.raises(UserError) as caught:
-        build("densenet121", weights="imagenet")
-    assert "give its path" in str(caught.value)
-    assert caught.value.exit_code == 1

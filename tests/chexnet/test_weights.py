@@ -1,0 +1,80 @@
+"""Published weights: where they are looked for, and that they are what Keras publishes."""
+
+import hashlib
+import inspect
+
+import keras
+import pytest
+
+from chexnet import weights
+from chexnet.config import MODELS
+from chexnet.errors import UserError
+from chexnet.weights import PUBLISHED, Published, find_normalisation, find_weights
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHEXNET_WEIGHTS", str(tmp_path))
+    return tmp_path
+
+
+def test_every_network_but_tiny_has_published_weights():
+    assert {*PUBLISHED, "tiny"} == set(MODELS)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_file_and_hash_are_those_in_the_keras_package(name):
+    maker = keras.applications.ResNet50 if name == "resnet50" else keras.applications.DenseNet121
+    source = inspect.getsource(inspect.getmodule(maker))
+    assert PUBLISHED[name].md5 in source
+    stem = PUBLISHED[name].file if name.startswith("dense") else "tf_dim_ordering_tf_kernels_notop"
+    assert stem in source
+    assert PUBLISHED[name].url.rpartition("/")[0] in source
+
+
+def test_none_is_no_file(cache):
+    assert find_weights("densenet121", "none") is None
+
+
+def test_keras_cache_is_the_place_unless_one_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("CHEXNET_WEIGHTS", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert weights.weights_folder() == tmp_path / "models"
+    monkeypatch.delenv("KERAS_HOME")
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert str(weights.weights_folder()) == "/home/anna/.keras/models"
+
+
+def test_absent_weights_say_what_to_bring_and_where_to(cache):
+    with pytest.raises(UserError) as caught:
+        find_weights("densenet169", "imagenet")
+    text = str(caught.value)
+    assert f"{cache}/densenet169_weights_tf_dim_ordering_tf_kernels_notop.h5" in text
+    assert "https://storage.googleapis.com/tensorflow/keras-applications/densenet/" in text
+    assert "invoke fetch-weights --model densenet169" in text
+
+
+def test_whole_file_is_found_and_another_refused(cache, monkeypatch):
+    content = b"what Keras publishes"
+    digest = hashlib.md5(content).hexdigest()
+    monkeypatch.setitem(PUBLISHED, "resnet50", Published("r.h5", "resnet", digest))
+    (cache / "r.h5").write_bytes(content)
+    assert find_weights("resnet50", "imagenet") == cache / "r.h5"
+    (cache / "r.h5").write_bytes(content[:-1])
+    with pytest.raises(UserError) as caught:
+        find_weights("resnet50", "imagenet")
+    assert digest in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "model.pth.tar"
+    path.write_bytes(b"")
+    with pytest.raises(UserError) as caught:
+        find_weights("densenet121", str(path))
+    assert "save_weights" in str(caught.value)
+
+
+def test_networks_differ_in_their_normalisation():
+    assert find_normalisation("resnet50") != find_normalisation("densenet121")
+    assert find_normalisation("tiny") == find_normalisation("densenet201")
