@@ -1,12 +1,12 @@
-"""AUROC against scikit-learn's and against counts made by hand."""
+"""Areas under the curves against scikit-learn's and against counts made by hand."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
-from chexnet.metrics import auroc, score_findings
+from chexnet.metrics import Ranking, auroc, cross_entropy, score_findings
 
 
 @settings(max_examples=200, deadline=None)
@@ -21,6 +21,14 @@ def test_equals_scikit_learn_with_and_without_ties(rows):
     labels = np.array([label for label, _ in rows])
     scores = np.array([score for _, score in rows])
     assert auroc(labels, scores=scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    _, auprc = Ranking(labels, scores=scores).areas()
+    assert auprc == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
+    weights = np.arange(len(rows)) % 3
+    if len(set(labels[weights > 0])) == 2:
+        found = Ranking(labels, scores=scores).areas(weights)
+        reference = (roc_auc_score, average_precision_score)
+        expected = [one(labels, scores, sample_weight=weights) for one in reference]
+        assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_by_hand():
@@ -29,6 +37,8 @@ def test_by_hand():
     labels = np.array([1, 1, 0, 0, 0])
     scores = np.array([0.8, 0.3, 0.5, 0.3, 0.1])
     assert auroc(labels, scores=scores) == 0.75
+    # At 0.8 precision is 1 of 1, at 0.3 (four films) 2 of 4; each gains half of the recall.
+    assert Ranking(labels, scores=scores).areas()[1] == 0.5 * 1 + 0.5 * 0.5
 
 
 @pytest.mark.parametrize("label", [0, 1])
@@ -54,3 +64,17 @@ def test_mean_is_over_the_defined_findings():
 def test_nothing_defined_has_no_mean():
     result = score_findings(np.zeros((3, 1)), scores=np.zeros((3, 1)), findings=("A",))
     assert (result.mean_auroc, result.num_defined) == (None, 0)
+
+
+def test_weights_without_a_positive_are_undefined():
+    ranking = Ranking(np.array([0, 1]), scores=np.array([0.1, 0.9]))
+    assert np.isnan(ranking.areas(np.array([2, 0]))).all()
+    assert np.isnan(ranking.areas(np.array([0, 2]))[0])
+
+
+def test_cross_entropy_equals_scikit_learn_and_bears_large_logits():
+    labels, logits = np.array([[1, 0], [0, 1]]), np.array([[2.0, -1.0], [0.5, 0.1]])
+    probabilities = 1 / (1 + np.exp(-logits))
+    expected = log_loss(labels.ravel(), probabilities.ravel())
+    assert cross_entropy(labels, logits=logits) == pytest.approx(expected)
+    assert cross_entropy(np.array([[1, 0]]), logits=np.array([[900.0, 900.0]])) == 450
