@@ -2,9 +2,9 @@
 
 from invoke import Collection
 
-from commands import benches, data, images, machine, results, training
+from commands import benches, clusters, data, images, machine, models, results, scaling, training
 
 namespace = Collection()
-for theme in (images, machine, data, training, results, benches):
+for theme in (images, machine, data, training, models, results, clusters, benches, scaling):
     for one in Collection.from_module(theme).tasks.values():
         namespace.add_task(one)

@@ -44,8 +44,9 @@ class _Number(Argument):
         try:
             super().set_value(value, cast)
         except ValueError as error:
-            found = f"--{self.name} {value!r}"
-            raise _exit("a whole number", found, "give it in digits; see --help") from error
+            found = f"--{self.name.replace('_', '-')} {value!r}"
+            what = "a whole number" if self.kind is int else "a number"
+            raise _exit(what, found, "give it in digits; see --help") from error
 
 
 class _Task(Task):
@@ -55,9 +56,9 @@ class _Task(Task):
 
 
 def _told(one: Argument) -> Argument:
-    if one.kind is not int:
+    if one.kind not in (int, float):
         return one
-    return _Number(names=one.names, kind=int, default=one.default, help=one.help,
+    return _Number(names=one.names, kind=one.kind, default=one.default, help=one.help,
                    attr_name=one.attr_name)  # fmt: skip
 
 

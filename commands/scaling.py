@@ -1,0 +1,88 @@
+"""Scaling: what more GPUs would bring, predicted; and what more ranks brought, measured.
+
+Each task parses, calls one function, prints and returns an exit code. No logic.
+Imports lazily, so that ``invoke --list`` loads neither hpccm nor TensorFlow.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from invoke import Context
+
+from commands.command import command, optional_path
+
+
+@command(
+    iterable=["from_"],
+    help={
+        "step-ms": "of one GPU alone with its input at hand: batch / images/s x 1000",
+        "batch": "films a GPU and step",
+        "gradient-mib": "that cross in a step; DenseNet-121 with 14 outputs has 26.58",
+        "latency-us": "of a message between nodes",
+        "bandwidth-gbs": "GB/s of a node's network, each way; 100 Gb/s are 12.5",
+        "intra-latency-us": "of a message between GPUs of a node",
+        "intra-bandwidth-gbs": "GB/s between neighbouring GPUs of a node, each way",
+        "gpus-per-node": "ranks that share a node's network and cores",
+        "input-images-per-s": "that one node prepares (bench-pipeline); 0: never waited for",
+        "storage-images-per-s": "that storage gives all nodes together; 0: never waited for",
+        "decodes-all": "every rank prepares the films of all ranks, as the pipeline old does",
+        "overlap": "share of the exchange beside computing, 0 to 1; 0 for one grouped operation",
+        "jitter-ms": "standard deviation of a rank's step",
+        "cycle-ms": "Horovod's cycle time",
+        "algorithm": "auto (the faster of ring and tree), ring, tree or hierarchical",
+        "images": "films in an epoch; by default those of the published study",
+        "epochs": "to train",
+        "gpus": "numbers of GPUs; … goes on by doubling",
+        "from_": "a run folder or a benchmark's record to take numbers from; may be repeated",
+        "validate": "a published table (or all) to hold the model against, instead of predicting",
+        "json": "print JSON instead of tables",
+        "picture": "also draw it there: a .png or .svg file",
+    },
+)
+def plan_scaling(
+    c: Context,
+    step_ms: float = 0.0,
+    batch: int = 0,
+    gradient_mib: float = 26.58,
+    latency_us: float = 9.6,
+    bandwidth_gbs: float = 12.5,
+    intra_latency_us: float = 3.4,
+    intra_bandwidth_gbs: float = 50.0,
+    gpus_per_node: int = 4,
+    input_images_per_s: float = 0.0,
+    storage_images_per_s: float = 0.0,
+    decodes_all: bool = False,
+    overlap: float = 0.0,
+    jitter_ms: float = 0.0,
+    cycle_ms: float = 1.0,
+    algorithm: str = "auto",
+    images: int = 77871,
+    epochs: int = 10,
+    gpus: str = "1,2,…,512",
+    from_: list[str] | None = None,
+    validate: str = "",
+    json: bool = False,
+    picture: str = "",
+) -> None:
+    """Predict images/s, efficiency, hours and node-hours on N GPUs, and say what will bind."""
+    from containers.scaling import Cluster, Work
+    from containers.scaling_plan import Request, parse_numbers, show_plan, show_validation
+
+    if validate:
+        show_validation(validate, as_json=json)
+        return
+    from containers.scaling_sources import settle
+
+    cluster = Cluster(
+        gpus_per_node=gpus_per_node, latency_us=latency_us, bandwidth_gb_s=bandwidth_gbs,
+        intra_latency_us=intra_latency_us, intra_bandwidth_gb_s=intra_bandwidth_gbs,
+        input_images_per_s=input_images_per_s, storage_images_per_s=storage_images_per_s,
+    )  # fmt: skip
+    work = Work(
+        step_ms=step_ms, batch=batch, gradient_mib=gradient_mib, overlap=overlap,
+        cycle_ms=cycle_ms, jitter_ms=jitter_ms, algorithm=algorithm, decodes_all=decodes_all,
+        images=images, epochs=epochs,
+    )  # fmt: skip
+    request = Request(work, cluster, parse_numbers(gpus), json, optional_path(picture))
+    show_plan(settle(request, [Path(one) for one in from_ or ()]))

@@ -1,0 +1,102 @@
+"""Draws predicted scaling beside published points: images/s a GPU count, and efficiency.
+
+Knows axes and colours. Leaves the numbers to ``containers.scaling`` and ``containers.published``.
+matplotlib is imported by the functions that draw, and never its pyplot: no display is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from containers.scaling import Prediction
+from env.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Distinct for readers who see few colours (Okabe and Ito 2008).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
+SUFFIXES = (".png", ".svg")
+
+
+def new_figure(columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure of so many panels side by side."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.2 * columns, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = [figure.add_subplot(1, columns, place + 1) for place in range(columns)]
+    return figure, panels
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure, whole or not at all.
+
+    Raises:
+        UserError: the file's name ends with neither ``.png`` nor ``.svg``.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UserError("a .png or .svg file", found=str(path), fix="give the picture such a name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    # No date, so that the same numbers give the same file.
+    metadata = {"Date": None} if path.suffix == ".svg" else {}
+    figure.savefig(partial, dpi=110, metadata=metadata)
+    partial.replace(path)
+
+
+def scale_axis(panel: Axes, numbers: Sequence[int], *, title: str, height: str) -> None:
+    """Label a panel whose width is a number of GPUs or ranks, doubling."""
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(list(numbers), [str(number) for number in numbers])
+    panel.minorticks_off()
+    panel.set_ylabel(height)
+    panel.set_title(title)
+    panel.grid(visible=True, alpha=0.3)
+
+
+def draw_efficiency(panel: Axes, numbers: Sequence[int]) -> None:
+    """Prepare a panel of efficiencies: 0 .. 1, with the ideal."""
+    scale_axis(panel, numbers, title="efficiency", height="images/s over N times one")
+    panel.axhline(1.0, color="grey", linestyle="--", linewidth=1)
+    panel.set_ylim(0, 1.1)
+
+
+def draw_prediction(
+    found: Sequence[Prediction],
+    *,
+    more: Mapping[str, Sequence[Prediction]] | None = None,
+    published: Mapping[str, Mapping[int, float]] | None = None,
+) -> Figure:
+    """Draw images/s and efficiency by GPUs.
+
+    Args:
+        found: the predictions.
+        more: further ones, by what their line is called.
+        published: efficiencies by GPUs, by what the points are called.
+    """
+    figure, (rates, shares) = new_figure()
+    lines = {"predicted": found, **(more or {})}
+    numbers = [one.ranks for one in found]
+    alone = found[0].images_per_s / found[0].ranks / found[0].efficiency
+    scale_axis(rates, numbers, title="throughput", height="images/s")
+    rates.set_yscale("log", base=10)
+    rates.plot(numbers, [alone * n for n in numbers], "--", color="grey", label="ideal")
+    draw_efficiency(shares, numbers)
+    for (name, line), colour in zip(lines.items(), COLOURS, strict=False):
+        xs = [one.ranks for one in line]
+        rates.plot(xs, [one.images_per_s for one in line], color=colour, label=name)
+        shares.plot(xs, [one.efficiency for one in line], color=colour, label=name)
+    rest = COLOURS[len(lines) :]
+    for (name, points), colour, mark in zip((published or {}).items(), rest, MARKS, strict=False):
+        shares.plot(list(points), list(points.values()), mark, color=colour, label=name)
+    rates.legend()
+    shares.legend(loc="lower left", fontsize="small")
+    for panel in (rates, shares):
+        panel.set_xlabel("GPUs")
+    return figure

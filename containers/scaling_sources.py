@@ -1,0 +1,111 @@
+"""Takes measured numbers for a scaling plan from where they lie: run folders, benchmarks' records.
+
+Knows the few fields that matter in each. A number that was given on the command line stands.
+Leaves what the numbers mean to ``containers.scaling``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from containers.scaling_plan import Request
+from env.errors import UserError
+
+_WHAT = "a run folder, or a record of bench-pipeline, bench-allreduce or bench-scaling"
+
+
+def settle(request: Request, sources: Sequence[Path]) -> Request:
+    """Return the request with what it leaves open taken from the sources.
+
+    Args:
+        request: 0 stands for a step and a batch that were not given.
+        sources: run folders and records; the first that has a number gives it.
+
+    Raises:
+        UserError: a source that cannot be read or holds nothing of use; no step or batch at all.
+    """
+    for path in sources:
+        numbers = read_numbers(path)
+        known = {name: value for name, value in numbers.items() if not _is_set(request, name)}
+        for name, value in known.items():
+            request = _take(request, name, value)
+        said = {f"{name} {value:,.4g}": str(path) for name, value in known.items()}
+        request = replace(request, sources={**request.sources, **said})
+    missing = [
+        name
+        for name, value in (("--step-ms", request.work.step_ms), ("--batch", request.work.batch))
+        if not value
+    ]
+    if missing:
+        raise UserError(
+            " and ".join(missing), found="nothing",
+            fix="measure one rank and name its run folder: --from RUN; or give the numbers",
+        )  # fmt: skip
+    return request
+
+
+def read_numbers(path: Path) -> dict[str, float]:
+    """Return the numbers that a run folder or a record holds, by the plan's names.
+
+    Raises:
+        UserError: it cannot be read, or holds none.
+    """
+    file = path / "record.json" if path.is_dir() else path
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        found = _of_run(file, data) if "throughput" in data else _of_results(data["results"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(_WHAT, found=f"{file}: {error!r}", fix="correct the path") from error
+    if not found:
+        raise UserError(_WHAT, found=f"{file}, which has no number for this",
+                        fix="give another, or the numbers themselves: see --help")  # fmt: skip
+    return found
+
+
+def _of_run(file: Path, record: Mapping[str, Any]) -> dict[str, float]:
+    """Return batch and step of a run; with several ranks the step holds their exchange too."""
+    config = json.loads(file.with_name("config.json").read_text(encoding="utf-8"))
+    rate = record["throughput"].get("images_per_s", 0)
+    if not rate:
+        return {}
+    batch = config["batch_size"] * config.get("accumulation_steps", 1)
+    return {"batch": batch, "step_ms": 1000 * batch * record["ranks"] / rate}
+
+
+def _of_results(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    fed = [one for one in results if {"pipeline", "cores", "cold"} <= one.keys()]
+    fed = [one for one in fed if one["pipeline"] != "synthetic" and not one["cold"]]
+    if fed:
+        most = max(one["cores"] for one in fed)
+        rates = {one["pipeline"]: one["value"] for one in fed if one["cores"] == most}
+        found["input_images_per_s"] = rates.get("fast", max(rates.values()))
+    alone = [
+        one for one in results
+        if one.get("ranks") == 1 and one.get("input") == "synthetic" and "batch" in one
+    ]  # fmt: skip
+    if alone:
+        found["batch"] = alone[0]["batch"]
+        found["step_ms"] = 1000 * alone[0]["batch"] / alone[0]["value"]
+    for name in ("latency_us", "bandwidth_gb_s", "intra_latency_us", "intra_bandwidth_gb_s"):
+        values = [one[name] for one in results if isinstance(one.get(name), int | float)]
+        if values:
+            found[name] = values[0]
+    return found
+
+
+def _is_set(request: Request, name: str) -> bool:
+    """Return whether a number was given: 0 and the defaults of the links were not."""
+    part = request.work if hasattr(request.work, name) else request.cluster
+    default = type(part).__dataclass_fields__[name].default
+    return getattr(part, name) not in (0, default)
+
+
+def _take(request: Request, name: str, value: float) -> Request:
+    if hasattr(request.work, name):
+        return replace(request, work=replace(request.work, **{name: value}))
+    return replace(request, cluster=replace(request.cluster, **{name: value}))

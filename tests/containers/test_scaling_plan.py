@@ -1,0 +1,142 @@
+"""What plan-scaling prints, takes from records, and draws."""
+
+import json
+
+import jsonschema
+import pytest
+
+from containers.scaling import Cluster, Work
+from containers.scaling_plan import Request, parse_numbers, show_plan, show_validation
+from containers.scaling_sources import read_numbers, settle
+from env.errors import UserError
+from env.stack import PROJECT
+
+SCHEMA = json.loads((PROJECT / "containers" / "scaling.schema.json").read_text())
+REQUEST = Request(Work(step_ms=40, batch=64), Cluster(input_images_per_s=3000), (1, 4, 16))
+OPEN = Request(Work(step_ms=0, batch=0), Cluster(), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("1,2,4", (1, 2, 4)), ("1, 2,…,16", (1, 2, 4, 8, 16)), ("1,...,512,600", (
+            1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600)), ("3,…,20", (3, 6, 12, 20)), ("7,7", (7,)),
+    ],
+)  # fmt: skip
+def test_numbers_of_gpus(text, numbers):
+    assert parse_numbers(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,x", "-2", "…,4", "1,…", "1.5", "²", "9999999"])
+def test_what_is_no_number_of_gpus(text):
+    with pytest.raises(UserError, match="numbers of GPUs"):
+        parse_numbers(text)
+
+
+def test_the_table_says_what_binds(capsys):
+    show_plan(REQUEST)
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]
+    assert [row[0] for row in rows if row[3].endswith("%")] == ["1", "4", "16"]
+    assert [row[-1] for row in rows if row[3].endswith("%")] == [
+        "compute",
+        "input",
+        "input",
+    ]  # 4 GPUs of 1,600 images/s each want 6,400
+    assert "3,000 images/s prepared by a node" in said
+
+
+def test_json_follows_its_schema(capsys):
+    show_plan(Request(REQUEST.work, REQUEST.cluster, (1, 4), json=True))
+    data = json.loads(capsys.readouterr().out)
+    jsonschema.validate(data, SCHEMA)
+    assert data["predictions"][1]["images_per_s"] == pytest.approx(3000)
+    show_validation("dell", as_json=True)
+    data = json.loads(capsys.readouterr().out)
+    jsonschema.validate(data, SCHEMA)
+    assert {one["table"] for one in data["validation"]} == {"dell"}
+    assert len(data["validation"]) == 3 * 7
+
+
+def test_a_validation_prints_every_row_and_its_reason(capsys):
+    show_validation("all")
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("dell:", "resnet50-v100-fp32:", "resnet50-v100-fp16:"))
+    assert "a step loses 89 ms; the exchange inside one node takes at most" in said
+
+
+def test_large_batches_are_remarked(capsys):
+    show_plan(Request(Work(step_ms=40, batch=64), Cluster(), (1, 512)))
+    assert "512 GPUs train on 32,768 films at once" in capsys.readouterr().out
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+def test_a_run_gives_batch_and_step(tmp_path):
+    write(tmp_path / "record.json", {"throughput": {"images_per_s": 400.0}, "ranks": 2})
+    write(tmp_path / "config.json", {"batch_size": 16, "accumulation_steps": 2})
+    # Two ranks of 32 films a step, 400 images/s: 160 ms.
+    assert read_numbers(tmp_path) == {"batch": 32, "step_ms": pytest.approx(160)}
+    settled = settle(OPEN, [tmp_path])
+    assert (settled.work.batch, settled.work.step_ms) == (32, pytest.approx(160))
+    assert str(tmp_path) in settled.sources.values()
+
+
+def test_what_was_given_stands(tmp_path):
+    write(tmp_path / "record.json", {"throughput": {"images_per_s": 400.0}, "ranks": 1})
+    write(tmp_path / "config.json", {"batch_size": 16})
+    given = Request(Work(step_ms=7, batch=0), Cluster(), (1,))
+    settled = settle(given, [tmp_path])
+    assert (settled.work.step_ms, settled.work.batch) == (7, 16)
+
+
+def test_records_give_input_and_links(tmp_path):
+    rate = {"unit": "images/s", "name": "x"}
+    write(tmp_path / "input.json", {"results": [
+        {**rate, "value": 9e5, "pipeline": "synthetic", "cores": 2, "cold": False},
+        {**rate, "value": 500, "pipeline": "new", "cores": 2, "cold": False},
+        {**rate, "value": 9000, "pipeline": "fast", "cores": 2, "cold": False},
+        {**rate, "value": 5000, "pipeline": "fast", "cores": 1, "cold": False},
+        {**rate, "value": 100, "pipeline": "fast", "cores": 2, "cold": True},
+    ]})  # fmt: skip
+    assert read_numbers(tmp_path / "input.json") == {"input_images_per_s": 9000}
+    link = {"name": "tcp", "value": 1, "unit": "ms", "latency_us": 50, "bandwidth_gb_s": 2.5}
+    write(tmp_path / "link.json", {"results": [link]})
+    work = Work(step_ms=40, batch=64)
+    settled = settle(Request(work, Cluster(), (1,)), [tmp_path / "link.json"])
+    assert (settled.cluster.latency_us, settled.cluster.bandwidth_gb_s) == (50, 2.5)
+
+
+def test_a_benchmark_of_one_rank_with_synthetic_input_gives_the_step(tmp_path):
+    write(tmp_path / "s.json", {"results": [
+        {"name": "a", "value": 50, "unit": "images/s", "ranks": 1, "input": "real", "batch": 8},
+        {"name": "b", "value": 80, "unit": "images/s", "ranks": 1, "input": "synthetic",
+         "batch": 8}]})  # fmt: skip
+    assert read_numbers(tmp_path / "s.json") == {"batch": 8, "step_ms": 100}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"results": 3}', '{"results": []}'])
+def test_a_source_of_nothing_is_named(tmp_path, text):
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"odd\.json"):
+        settle(OPEN, [path])
+
+
+def test_nothing_measured_is_told():
+    with pytest.raises(UserError, match="--step-ms and --batch"):
+        settle(OPEN, [])
+
+
+def test_a_picture_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("p.png", "p.svg"):
+        show_plan(Request(REQUEST.work, REQUEST.cluster, (1, 4), picture=tmp_path / name))
+    assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
+    assert "<svg" in (tmp_path / "p.svg").read_text()
+    with pytest.raises(UserError, match=r"p\.gif"):
+        show_plan(Request(REQUEST.work, REQUEST.cluster, (1,), picture=tmp_path / "p.gif"))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["p.png", "p.svg"]
