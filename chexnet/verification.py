@@ -7,7 +7,6 @@ the description to `records` and the films' table to `films`.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,8 @@ import numpy as np
 from chexnet import nih, records
 from chexnet.errors import EXIT_FAILED, UserError, name_some
 from chexnet.films import FilmTable, load_films
-from chexnet.mapped import FilmArrays
-from chexnet.order import Turns
 from chexnet.pixels import BadImageError, load_grey, resize_square
+from chexnet.stored import read_films, read_records
 
 
 def verify_data(folder: Path, *, source: Path | None = None, sample: int = 100) -> list[str]:
@@ -66,24 +64,12 @@ def _wrong_labels(dataset: records.Dataset, side: str, table: FilmTable) -> list
                 f"{split.positives.get(finding)} in {records.DESCRIPTION}"
             )
     if dataset.format == "encoded":
-        rows = zip(_records(dataset, side), table.names, table.labels, strict=True)
+        rows = zip(read_records(dataset, split=side), table.names, table.labels, strict=True)
         for number, ((_, label, name), known, known_label) in enumerate(rows):
             if name != known or not np.array_equal(label, known_label):
                 wrong.append(f"{side}: record {number} is not {known} as {split.films.name} says")
                 break
     return wrong
-
-
-def _records(dataset: records.Dataset, side: str) -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
-    import tensorflow as tf
-
-    stream = tf.data.TFRecordDataset(dataset.shard_paths(side))
-    parsed = stream.map(
-        lambda record: records.parse_example(record, image_size=dataset.image_size),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    )
-    for image, label, name in parsed.as_numpy_iterator():
-        yield image[..., 0], label, name.decode()
 
 
 def _wrong_pixels(
@@ -94,7 +80,7 @@ def _wrong_pixels(
         random.Random(0).sample(range(len(table.names)), k=min(sample, len(table.names)))
     )
     wrong = []
-    for number, stored in _stored(dataset, side, chosen):
+    for number, stored in read_films(dataset, split=side, numbers=chosen):
         name = table.names[number]
         try:
             if name not in images:
@@ -106,29 +92,6 @@ def _wrong_pixels(
         except BadImageError as error:
             wrong.append(f"{side}: {name}: {error}")
     return wrong
-
-
-def _stored(
-    dataset: records.Dataset, side: str, chosen: list[int]
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the pixels of some films as they are stored, uint8 [H, W]."""
-    if dataset.format == "encoded":
-        wanted = set(chosen)
-        for number, (image, _, _) in enumerate(_records(dataset, side)):
-            if number in wanted:
-                yield number, image
-        return
-    split, size = dataset.splits[side], dataset.image_size
-    arrays = FilmArrays(
-        [dataset.root / shard.name for shard in split.shards],
-        counts=[shard.num_examples for shard in split.shards],
-        size_px=size,
-    )
-    zero, no = np.zeros(1, np.int64), np.zeros(1, bool)
-    for number in chosen:
-        out = np.empty((1, size, size), np.uint8)
-        arrays.copy(out, turns=Turns(np.array([number]), zero, zero, no))
-        yield number, out[0]
 
 
 def require_whole(folder: Path, *, source: Path | None = None, sample: int = 100) -> None:
