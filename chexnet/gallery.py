@@ -18,7 +18,7 @@ from PIL import Image
 
 from chexnet.errors import UserError
 from chexnet.films import load_films
-from chexnet.heatmaps import make_heatmaps
+from chexnet.heatmaps import Maps, make_heatmaps
 from chexnet.labels import FINDINGS
 from chexnet.overlay import NOT_CLINICAL, Caption, draw_overlay
 from chexnet.records import Dataset
@@ -88,23 +88,15 @@ def write_gallery(
     chosen = _choose(np.asarray(labels), np.asarray(probabilities))
     films = _read(dataset, split=split, names=[names[row] for row in chosen.values()])
     heatmaps = make_heatmaps(model, method=method)
-    folder = run / PLOTS
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("gallery-*.png"):
-        old.unlink()
+    folder = _empty_folder(run)
     pictures = []
     for finding, row in chosen.items():
         film, index = films[names[row]], FINDINGS.index(finding)
-        middle, covered = cut_middle(film, size_px=crop_px or film.shape[0])
-        heat = heatmaps(middle[None, ..., None])[0, ..., index]
         picture = Picture(
             f"gallery-{index + 1:02d}.png", finding, names[row],
             round(float(probabilities[row, index]), 6), int(labels[row, index]),
         )  # fmt: skip
-        caption = Caption(finding, picture.probability, picture.film)
-        drawn = draw_overlay(
-            film, heat=heat, caption=caption, covered=covered, panel_px=PANEL_PX, beside=False
-        )
+        drawn = _draw(picture, film=film, crop_px=crop_px, heatmaps=heatmaps)
         (folder / picture.file).write_bytes(encode_small(drawn))
         pictures.append(picture)
     values = {
@@ -113,6 +105,23 @@ def write_gallery(
     }  # fmt: skip
     write_text(folder / GALLERY, text=json.dumps(values, indent=1) + "\n")
     return tuple(pictures)
+
+
+def _empty_folder(run: Path) -> Path:
+    folder = run / PLOTS
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("gallery-*.png"):
+        old.unlink()
+    return folder
+
+
+def _draw(picture: Picture, *, film: np.ndarray, crop_px: int, heatmaps: Maps) -> Image.Image:
+    middle, covered = cut_middle(film, size_px=crop_px or film.shape[0])
+    heat = heatmaps(middle[None, ..., None])[0, ..., FINDINGS.index(picture.finding)]
+    caption = Caption(picture.finding, picture.probability, picture.film)
+    return draw_overlay(
+        film, heat=heat, caption=caption, covered=covered, panel_px=PANEL_PX, beside=False
+    )
 
 
 def load_gallery(run: Path) -> tuple[Picture, ...]:
