@@ -30,6 +30,7 @@ from chexnet.config import (
 )
 from chexnet.data_verbs import add_data_verbs
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
+from chexnet.model_verbs import add_model_verbs
 from chexnet.quiet import quiet_import
 
 # How many ranks there are and which this is, before Horovod is there to ask.
@@ -79,6 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_train(verbs)
     _add_evaluate(verbs)
     add_data_verbs(verbs)
+    add_model_verbs(verbs)
     return parser
 
 
@@ -155,13 +157,9 @@ def _check(arguments: argparse.Namespace, config: TrainConfig) -> None:
     """Say whether a training could begin, in a moment: nothing here needs TensorFlow."""
     from chexnet.records import load_dataset
     from chexnet.run import check_folder, fit_config
+    from chexnet.weights import find_weights
 
-    if config.weights not in ("none", "imagenet") and not Path(config.weights).is_file():
-        raise UserError(
-            "weights: none, imagenet or the path of a weights file",
-            found=f"no file {config.weights}",
-            fix="correct --set weights=PATH; in an image, PATH must be bound into it",
-        )
+    find_weights(config.model, config.weights)
     dataset = load_dataset(arguments.data)
     config = fit_config(config, dataset=dataset)
     check_folder(arguments.run, config=config, data_sha256=dataset.sha256, resume=arguments.resume)

@@ -7,6 +7,7 @@ line. Leaves what training is to ``chexnet``, which is only ever started as a ch
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,10 @@ from pathlib import Path
 from containers.job import FOLDER_PREFIX, Job, refuse_misfit
 from containers.launch import Site, launch_command, project_environ, run_command, simplify
 from containers.preflight import Preflight, prepare_launch, run_preflight
+from containers.process import stoppable
 from containers.program import data_of, require, run_program
 from env.atomic import write_text
-from env.errors import EXIT_GOOD
+from env.errors import EXIT_GOOD, EXIT_REQUEUE
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     mistake is told once and at once rather than by every rank.
 
     Returns:
-        The exit code: that of the check that refused, or training's own.
+        The exit code: that of the check that refused, or training's own; 75 where it was stopped
+        by a signal and left a checkpoint.
 
     Raises:
         UserError: the data folder or the image is missing, or the ranks do not fit.
@@ -64,8 +67,8 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     if not dry_run:
         run.parent.mkdir(parents=True, exist_ok=True)
     configs = [training.config.resolve().parent] if training.config else []
-    shared = tuple(dict.fromkeys((data, run.parent, *configs)))
-    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
+    shared = tuple(dict.fromkeys((data, run.parent, *configs, *_weights_folders(training))))
+    with stoppable(), tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(training.image, binds=(*shared, folder))
         code, device = _check(site.enter([*_program(training), "--check"]), dry_run=dry_run)
@@ -104,7 +107,20 @@ def _start(training: Training, preflight: Preflight, *, dry_run: bool) -> int:
     for option, path in files.items():
         program += [option, str(path)]
     line = launch_command(preflight.launch, command=program, site=site)
-    return simplify(run_command(line, dry_run=dry_run))
+    before = _end_of(training.run)
+    code = simplify(run_command(line, dry_run=dry_run, as_ranks=True))
+    # Launchers end what is left once a rank leaves, and may return that rank's code instead.
+    stopped = _end_of(training.run)
+    return EXIT_REQUEUE if code and stopped != before and stopped[0] == "interrupted" else code
+
+
+def _end_of(run: Path) -> tuple[str, int]:
+    """Return the status in a run's record, and when it was written; "" and 0 without one."""
+    path = run / "record.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["status"], path.stat().st_mtime_ns
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", 0
 
 
 def _program(training: Training) -> list[str]:
@@ -116,6 +132,15 @@ def _program(training: Training) -> list[str]:
     for setting in training.settings:
         program += ["--set", setting]
     return [*program, "--resume"] if training.resume else program
+
+
+def _weights_folders(training: Training) -> list[Path]:
+    """Return the folders of weights that the program may look into."""
+    given = [word.partition("=")[2] for word in training.settings if word.startswith("weights=")]
+    files = [Path(value).resolve() for value in given if value not in ("none", "imagenet")]
+    folder = os.environ.get("CHEXNET_WEIGHTS")  # as chexnet.weights reads it
+    folders = [*(file.parent for file in files), *([Path(folder).resolve()] if folder else [])]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def _check(argv: list[str], *, dry_run: bool) -> tuple[int, str]:

@@ -44,7 +44,7 @@ def test_help_does_not_load_tensorflow():
     ("words", "expected"),
     [
         (["train", "--data", "d", "--run", "r", "--set", "colour=red"], "'colour'"),
-        (["train", "--data", "d", "--run", "r", "--set", "preset=best"], "demo, lab"),
+        (["train", "--data", "d", "--run", "r", "--set", "preset=worst"], "demo, lab"),
         (["train", "--data", "d", "--run", "r", "--config", "/none.toml"], "/none.toml"),
         (["evaluate", "--run", "/nowhere"], "/nowhere"),
     ],

@@ -1,0 +1,77 @@
+"""The verbs about networks and runs: their weights, the presets, what two runs differ in.
+
+Knows their options. Leaves the work to the modules of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from chexnet.weights import PUBLISHED, WEIGHTS_VARIABLE, weights_folder
+
+
+def add_model_verbs(verbs: argparse._SubParsersAction) -> None:
+    """Add these verbs to the program's parser."""
+    for add in (_add_fetch, _add_presets):
+        add(verbs)
+
+
+def _add_fetch(verbs: argparse._SubParsersAction) -> None:
+    fetch = verbs.add_parser(
+        "fetch-weights",
+        help="put ImageNet weights where weights=imagenet looks for them",
+        description="Fetch the ImageNet weights that Keras publishes for a network, check their "
+        f"hash, and put them where trainings look: ${WEIGHTS_VARIABLE}, else Keras' own cache "
+        "(~/.keras/models). What came before an interruption is gone on with. Where there is no "
+        "network: fetch the file elsewhere and give it with --from.",
+    )
+    fetch.add_argument(
+        "--model", required=True, metavar="NAME", help=f"one of {', '.join(PUBLISHED)}"
+    )
+    fetch.add_argument(
+        "--from", dest="source", default="", metavar="FILE-OR-URL",
+        help="a file that was brought here, or a mirror's address (default: Keras' own)",
+    )  # fmt: skip
+    fetch.add_argument("--output", type=Path, metavar="DIR", help="another folder to put it")
+    fetch.set_defaults(work=_fetch_weights)
+
+
+def _add_presets(verbs: argparse._SubParsersAction) -> None:
+    presets = verbs.add_parser(
+        "presets",
+        help="show the training presets side by side",
+        description="Show every preset: what it is for, what to expect of it and from where, "
+        "and the values of its keys.",
+    )
+    presets.add_argument("--json", action="store_true", help="print all of it as JSON")
+    presets.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write them as a page of documentation"
+    )
+    presets.set_defaults(work=_show_presets)
+
+
+def _fetch_weights(arguments: argparse.Namespace) -> None:
+    from chexnet.fetching import fetch_weights
+
+    path = fetch_weights(arguments.model, source=arguments.source, folder=arguments.output)
+    usual = path.parent == weights_folder()
+    print(f"{path}: whole, as Keras publishes it")
+    print(f"train with --set weights={'imagenet' if usual else path}")
+
+
+def _show_presets(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from chexnet.preset import load_presets, presets_as_json, print_presets, render_page
+    from chexnet.run import write_text
+
+    presets = load_presets()
+    if arguments.markdown:
+        write_text(arguments.markdown, text=render_page(presets))
+        print(f"wrote {arguments.markdown}")
+    elif arguments.json:
+        print(json.dumps(presets_as_json(presets), indent=1))
+    else:
+        print_presets(presets, console=Console())
