@@ -35,7 +35,7 @@ def parse_hosts(
     """Return the hosts of ``--hosts``, in the order in which ranks fill them; none for "".
 
     Args:
-        text: e.g. ``"node1:4,node2:4"``, or ``"slurm"``.
+        text: e.g. ``"node1:4,node2:4"``, or ``"slurm"``, or ``"slurm:3"`` for the first 3 ranks.
         environ: where Slurm says what it gave.
         resolve: whether each name has to lead to an address here.
 
@@ -45,8 +45,12 @@ def parse_hosts(
     """
     if not text.strip():
         return ()
-    hosts = slurm_hosts(environ) if text == SLURM else _parse(text)
-    for host in hosts if resolve and text != SLURM else ():
+    word, _, number = text.partition(":")
+    of_slurm = word == SLURM and (text == SLURM or number.isdigit())
+    hosts = slurm_hosts(environ) if of_slurm else _parse(text)
+    if of_slurm and number:
+        return take_ranks(hosts, ranks=int(number))
+    for host in hosts if resolve and not of_slurm else ():
         try:
             socket.getaddrinfo(host.name, None)
         except OSError as error:
@@ -103,6 +107,25 @@ def slurm_hosts(environ: Mapping[str, str]) -> tuple[HostSlots, ...]:
         found = f"{len(names)} hosts in {nodes!r}, {len(counts)} numbers in {tasks!r}"
         raise UserError("a number of tasks for each host", found=found, fix=_FIX)
     return tuple(HostSlots(name, count) for name, count in zip(names, counts, strict=True))
+
+
+def take_ranks(hosts: Sequence[HostSlots], *, ranks: int) -> tuple[HostSlots, ...]:
+    """Return the first so many ranks, which fill the hosts in order.
+
+    Raises:
+        UserError: there are not so many.
+    """
+    total = sum(host.ranks for host in hosts)
+    if not 1 <= ranks <= total:
+        raise UserError(f"1 to {total} of the job's ranks", found=f"{SLURM}:{ranks}",
+                        fix="ask for fewer, or give the job more tasks")  # fmt: skip
+    taken = []
+    for host in hosts:
+        here = min(host.ranks, ranks)
+        ranks -= here
+        if here:
+            taken.append(HostSlots(host.name, here))
+    return tuple(taken)
 
 
 def _task_counts(text: str) -> list[int]:

@@ -1,24 +1,24 @@
 """Turns a binding plan into a launcher's command line, and runs it.
 
-Leaves the plan to ``env.binding``, the launchers' flags to ``containers.launchers`` and the
-prefix that enters an image to ``containers.runtime``. The same command line carries the
-validation's ranks and the training's, so that what was checked is what runs.
+Leaves the plan to ``env.binding``, the launchers' flags to ``containers.launchers``, the prefix
+that enters an image to ``containers.runtime`` and signals to ``containers.stopping``. The same
+command line carries the validation's ranks and the training's, so that what was checked is what
+runs.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from containers.launchers import Launch, render_launch
 from containers.runtime import exec_command
+from containers.stopping import AsRanks, HandedOn
 from env.binding import BindingPlan, HostShare, plan_job
 from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, EXIT_WRONG_USE, UserError
 from env.probes.topology import probe_topology
@@ -106,11 +106,17 @@ def project_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {**environ, "PYTHONPATH": os.pathsep.join(folders), **terminal}
 
 
-def run_command(argv: Sequence[str], *, dry_run: bool = False) -> int:
+def run_command(argv: Sequence[str], *, dry_run: bool = False, as_ranks: bool = False) -> int:
     """Run a command line, its output ours, and return its exit code.
 
-    SIGTERM is handed on to the command, so that it stops in its own way; ctrl-C reaches
-    it from the terminal by itself. With ``dry_run`` the line is printed and 0 returned.
+    SIGTERM and SIGUSR1 are handed on as SIGTERM, so that the command stops in its own way; ctrl-C
+    reaches it from the terminal by itself. Ranks are stopped as ``containers.stopping`` says. With
+    ``dry_run`` the line is printed and 0 returned.
+
+    Args:
+        argv: the command line.
+        dry_run: print it, run nothing.
+        as_ranks: it is a launcher whose ranks write a checkpoint when told to stop.
 
     Returns:
         The exit code; 128 + n where signal n ended the command.
@@ -121,11 +127,15 @@ def run_command(argv: Sequence[str], *, dry_run: bool = False) -> int:
     if dry_run:
         print(shlex.join(argv))
         return 0
-    try:
-        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=project_environ())
-    except FileNotFoundError as error:
-        raise missing_program(argv[0]) from error
-    code = _wait(child)
+    stopping = AsRanks() if as_ranks else HandedOn()
+    with stopping.signals():
+        try:
+            # A group of its own: ctrl-C is then ours alone to hand on.
+            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=project_environ(),
+                                     process_group=0 if as_ranks else None)  # fmt: skip
+        except FileNotFoundError as error:
+            raise missing_program(argv[0]) from error
+        code = stopping.wait(child)
     return code if code >= 0 else 128 - code
 
 
@@ -142,19 +152,3 @@ def missing_program(name: str) -> UserError:
 def simplify(code: int) -> int:
     """Return an exit code of ours for a program's: its own where it is one of ours, else 1."""
     return code if code in (EXIT_GOOD, EXIT_WRONG_USE, EXIT_REQUEUE) else EXIT_FAILED
-
-
-def _wait(child: subprocess.Popen[bytes]) -> int:
-    def hand_on(number: int, _frame: FrameType | None) -> None:
-        child.send_signal(number)
-
-    before = signal.signal(signal.SIGTERM, hand_on)
-    try:
-        while True:
-            try:
-                return child.wait()
-            except KeyboardInterrupt:
-                # The terminal sent it to the child too: wait for it to stop by itself.
-                continue
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -122,13 +122,16 @@ def last_lines(log: Path, *, begin: int = 0, count: int = LAST_LINES) -> str:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn SIGTERM into an exit that runs every ``finally`` on its way, as ctrl-C does."""
+    """Turn SIGTERM into an exit that runs every ``finally`` on its way, as ctrl-C does.
+
+    SIGUSR1 too, by which a scheduler announces the end: there is no checkpoint to write yet.
+    """
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     # A dropped connection hangs up; under nohup that is ignored, and stays so.
-    numbers = [signal.SIGTERM, signal.SIGINT]
+    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, leave) for number in numbers}

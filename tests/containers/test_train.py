@@ -22,7 +22,7 @@ def started(monkeypatch):
     """Record every command line; `codes` says what each kind returns."""
     lines, codes = [], {}
 
-    def run(argv, *, dry_run=False):
+    def run(argv, *, dry_run=False, as_ranks=False):
         kind = "launch" if argv[0] == "mpirun" else "static"
         if "--records" in argv:
             kind = "verdict"

@@ -1,0 +1,246 @@
+"""A job's text: what sbatch reads, what bash makes of it, and that no value is taken apart."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from containers.slurm_script import JobRequest, job_name, render_script
+from env.errors import UserError
+
+DATA, RUN = Path("/d"), Path("/r")
+# Prints how it was called; the code it returns is told by a file, by its verb.
+STUB = """#!{python} -S
+import json, os, pathlib, sys
+here = pathlib.Path({here!r})
+with (here / "calls").open("a") as file:
+    file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
+verb = sys.argv[1] if len(sys.argv) > 1 else ""
+if "--failed-hosts" in sys.argv and (here / "failed").exists():
+    place = sys.argv[sys.argv.index("--failed-hosts") + 1]
+    pathlib.Path(place).write_text((here / "failed").read_text())
+if sys.argv[1:3] == ["show", "job"]:
+    print("JobId=7 ReqNodeList=(null) ExcNodeList=" + (here / "before").read_text() + " NumNodes=2")
+code = here / ("code-" + verb)
+sys.exit(int(code.read_text()) if code.exists() else 0)
+"""
+
+
+def options(text):
+    """Return what sbatch is told, read by the rule of its manual: lines at the top alone."""
+    found = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            break
+        if line.startswith("#SBATCH --"):
+            name, _, value = line.removeprefix("#SBATCH --").partition("=")
+            found[name] = value
+    return found
+
+
+class Bench:
+    """A folder in which a script runs with programs that only note how they were called."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "bin").mkdir()
+        text = STUB.format(python=sys.executable, here=str(folder))
+        for name in ("tasks", "scontrol"):
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+        (folder / "before").write_text("(null)")
+
+    @property
+    def program(self):
+        return (str(self.folder / "bin/tasks"),)
+
+    def run(self, text, **environ):
+        calls = self.folder / "calls"
+        calls.unlink(missing_ok=True)
+        script = self.folder / "job.sh"
+        script.write_text(text)
+        subprocess.run(["bash", "-n", script], check=True)
+        job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", **environ}
+        done = subprocess.run(
+            ["bash", script], env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}", **job},
+            capture_output=True, text=True, cwd=self.folder,
+        )  # fmt: skip
+        lines = calls.read_text().splitlines() if calls.exists() else []
+        return done.returncode, [json.loads(line) for line in lines], done.stderr
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_sbatch_is_told_resources_signal_and_requeue():
+    text = render_script(JobRequest(
+        DATA, Path("/x/run 1"), nodes=2, gpus_per_node=4, cpus_per_gpu=8, mem="64G",
+        time="2-12:00:00", partition="gpu", account="proj_7",
+    ))  # fmt: skip
+    assert options(text) == {
+        "job-name": "chexnet-run-1", "nodes": "2", "ntasks-per-node": "4", "cpus-per-task": "8",
+        "gpus-per-node": "4", "mem": "64G", "time": "2-12:00:00", "signal": "B:USR1@120",
+        "requeue": "", "open-mode": "append", "output": "chexnet-%j.out", "partition": "gpu",
+        "account": "proj_7",
+    }  # fmt: skip
+
+
+def test_without_gpus_none_are_asked_for_and_training_is_told(bench):
+    request = JobRequest(DATA, bench.folder / "run", ranks_per_node=3, program=bench.program)
+    text = render_script(request)
+    assert "gpus-per-node" not in options(text)
+    assert options(text)["ntasks-per-node"] == "3"
+    code, calls, _ = bench.run(text)
+    run = str(bench.folder / "run")
+    assert code == 0
+    failed = calls[0][calls[0].index("--failed-hosts") + 1]
+    assert calls == [
+        ["tasks", "validate-env", "--hosts", "slurm", "--device", "cpu", "--failed-hosts", failed,
+         "--json", f"{run}/environment.json"],
+        ["tasks", "train", "--hosts", "slurm", "--no-validate", "--resume", "--data", "/d", "--run",
+         run, "--set", "device=cpu"],
+    ]  # fmt: skip
+    assert not Path(failed).exists()
+    assert [path.name for path in Path(run).iterdir()] == ["slurm-7-0.log"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "failed", "restarts", "expected", "ends"),
+    [
+        # Training was stopped with a checkpoint: again.
+        ({"train": 75}, "", 0, [["requeue", "7"]], 0),
+        ({"train": 75}, "", 2, [], 75),  # the limit
+        ({"train": 1}, "", 0, [], 1),
+        ({"train": 2}, "", 0, [], 2),
+        # Nodes that failed are left out.
+        ({"validate-env": 1}, "n2", 1,
+         [["requeue", "7"], ["update", "JobId=7", "ExcNodeList=n2"]], 0),
+        ({"validate-env": 1}, "n2", 2, [], 1),
+        # A check failed everywhere or could not tell: nobody to leave out.
+        ({"validate-env": 1}, "\n", 0, [], 1),
+        ({"validate-env": 3}, "", 0, [], 3),
+    ],
+)  # fmt: skip
+def test_what_ends_a_job_and_what_queues_it_again(bench, codes, failed, restarts, expected, ends):
+    for verb, code in codes.items():
+        (bench.folder / f"code-{verb}").write_text(str(code))
+    (bench.folder / "failed").write_text(failed)
+    request = JobRequest(DATA, bench.folder / "run", max_restarts=2, program=bench.program)
+    code, calls, _ = bench.run(render_script(request), SLURM_RESTART_COUNT=str(restarts))
+    assert code == ends
+    told = [words[1:] for words in calls if words[0] == "scontrol" and words[1] != "show"]
+    assert told == expected
+    trained = any(words[1] == "train" for words in calls)
+    assert trained == ("train" in codes)
+
+
+def test_nodes_that_were_left_out_before_stay_so(bench):
+    (bench.folder / "code-validate-env").write_text("1")
+    (bench.folder / "failed").write_text("n2,n5\n")
+    (bench.folder / "before").write_text("n[7-8]")
+    request = JobRequest(DATA, bench.folder / "run", program=bench.program)
+    _, calls, _ = bench.run(render_script(request))
+    assert calls[-1] == ["scontrol", "update", "JobId=7", "ExcNodeList=n[7-8],n2,n5"]
+
+
+def test_an_array_trains_with_so_many_ranks_in_folders_of_their_own(bench):
+    request = JobRequest(DATA, bench.folder / "run", nodes=2, ranks_per_node=2, array="1,2,4",
+                         program=bench.program)  # fmt: skip
+    text = render_script(request)
+    assert options(text)["array"] == "1,2,4%1"
+    _, calls, _ = bench.run(text, SLURM_ARRAY_TASK_ID="2")
+    train = calls[1]
+    assert train[train.index("--hosts") + 1] == "slurm:2"
+    assert train[train.index("--run") + 1] == str(bench.folder / "run/ranks-2")
+
+
+ODD = st.text(
+    st.characters(exclude_characters="\n\r\0", exclude_categories=("Cs",)), min_size=1, max_size=30
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=ODD, run=ODD, image=ODD, config=ODD, values=st.lists(ODD, max_size=3))
+def test_no_value_is_taken_apart(tmp_path_factory, data, run, image, config, values):
+    bench = Bench(tmp_path_factory.mktemp("job"))
+    try:
+        folder = bench.folder / ("r" + run.replace("/", "_"))
+        request = JobRequest(
+            Path("/") / data, folder, image=image, config=Path("/") / config,
+            settings=tuple(values), gpus_per_node=1, program=bench.program,
+        )  # fmt: skip
+        code, calls, told = bench.run(render_script(request, command=f"invoke {data} {image}"))
+        assert (code, told) == (0, "")
+        train = calls[1]
+        assert train[:6] == ["tasks", "train", "--hosts", "slurm", "--no-validate", "--resume"]
+        assert train[6:] == [
+            "--data", str(request.data), "--run", str(folder), "--image", image,
+            "--config", str(request.config), *(w for v in values for w in ("--set", v)),
+        ]  # fmt: skip
+        assert sorted(path.name for path in bench.folder.iterdir()) == sorted(
+            ["before", "bin", "calls", "job.sh", folder.name]
+        )
+    finally:
+        shutil.rmtree(bench.folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"settings": ("a=b\nrm -rf /",)}, "--set 1"),
+        ({"data": Path("/a\0b")}, "--data"),
+        ({"run": Path("/a\rb")}, "--run"),
+        ({"image": "a\n#SBATCH --exclusive"}, "--image"),
+        ({"run": Path(os.fsdecode(b"/a\xff"))}, "--run"),
+        ({"partition": "gpu --exclusive"}, "--partition"),
+        ({"account": "-x"}, "--account"),
+        ({"account": "a\n"}, "--account"),
+        ({"time": "soon"}, "--time"),
+        ({"mem": "lots"}, "--mem"),
+        ({"array": "1-4"}, "--array"),
+        ({"array": "1,9"}, "--array of numbers up to 1"),
+    ],
+)
+def test_what_cannot_stand_in_a_script_is_refused(change, word):
+    with pytest.raises(UserError, match=re.escape(word)):
+        render_script(JobRequest(**{"data": DATA, "run": RUN} | change))
+
+
+def test_a_runs_job_has_a_plain_name():
+    assert job_name(Path("/x/a b$(c)ü")) == "chexnet-a-b-c-"
+    assert len(job_name(Path("x" * 300))) == 48
+
+
+def test_a_signal_stops_the_step_and_queues_the_job_again(bench):
+    """The script is told as Slurm tells it: USR1 to bash alone, not to what it runs."""
+    tasks = bench.folder / "bin/tasks"
+    tasks.write_text(
+        "#!/bin/bash\n"
+        f"echo $1 >> {bench.folder}/verbs\n"
+        "[ $1 = train ] || exit 0\n"
+        f"trap 'touch {bench.folder}/asked; sleep 0.5; exit 75' TERM\n"
+        f"touch {bench.folder}/training; while :; do sleep 0.05; done\n"
+    )
+    request = JobRequest(DATA, bench.folder / "run", program=bench.program)
+    script = bench.folder / "job.sh"
+    script.write_text(render_script(request))
+    environ = {"PATH": f"{bench.folder}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "7",
+               "SLURM_JOB_NODELIST": "n1"}  # fmt: skip
+    job = subprocess.Popen(["bash", script], env=environ)
+    while not (bench.folder / "training").exists():
+        assert job.poll() is None
+    job.send_signal(10)
+    assert job.wait(timeout=20) == 0
+    assert (bench.folder / "asked").exists()
+    (call,) = [json.loads(line) for line in (bench.folder / "calls").read_text().splitlines()
+               if "show" not in line]  # fmt: skip
+    assert call == ["scontrol", "requeue", "7"]

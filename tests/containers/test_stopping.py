@@ -1,0 +1,116 @@
+"""How ranks and other commands are stopped: what they get, when, and how often."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from containers.launch import run_command
+from containers.stopping import AsRanks
+
+# Leaves a line for every signal; on USR1 it goes on for a moment, as a checkpoint takes it.
+CHILD = """
+import pathlib, signal, sys, time
+log, answer = pathlib.Path(sys.argv[1]), sys.argv[2]
+def note(number, frame):
+    with log.open("a") as file:
+        file.write(signal.Signals(number).name + "\\n")
+    if number == signal.SIGTERM and answer != "deaf":
+        sys.exit(9)
+    if number == signal.SIGUSR1 and answer == "leaves":
+        time.sleep(0.3)
+        sys.exit(75)
+for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, note)
+log.write_text("up\\n")
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def send(tmp_path):
+    """Send this process signals once the child is up; returns the child's log."""
+    log = tmp_path / "log"
+
+    def start(*numbers, to=os.getpid):
+        def work():
+            while not log.exists() or "up" not in log.read_text():
+                time.sleep(0.02)
+            for number in numbers:
+                os.kill(to(), number)
+                time.sleep(0.2)
+
+        threading.Thread(target=work, daemon=True).start()
+        return log
+
+    return start
+
+
+def child(log, answer):
+    return [sys.executable, "-S", "-c", CHILD, str(log), answer]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
+def test_ranks_are_asked_for_a_checkpoint_first(send, number, capfd):
+    log = send(number)
+    assert run_command(child(log, "leaves"), as_ranks=True) == 75
+    assert log.read_text().split() == ["up", "SIGUSR1"]
+    assert f"{number.name}: asking the ranks for a checkpoint" in capfd.readouterr().err
+
+
+def test_a_second_time_ends_ranks_without_one(send):
+    log = send(signal.SIGTERM, signal.SIGTERM)
+    assert run_command(child(log, "stays"), as_ranks=True) == 9
+    assert log.read_text().split() == ["up", "SIGUSR1", "SIGTERM"]
+
+
+def test_a_second_announcement_of_the_scheduler_does_not(send):
+    log = send(signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM)
+    assert run_command(child(log, "stays"), as_ranks=True) == 9
+    assert log.read_text().split() == ["up", "SIGUSR1", "SIGTERM"]
+
+
+def test_ranks_that_do_not_leave_are_ended_and_at_last_killed(send):
+    log = send(signal.SIGTERM)
+    stopping = AsRanks(checkpoint_s=0.3, end_s=0.3)
+    with stopping.signals():
+        process = subprocess.Popen(child(log, "deaf"), process_group=0)
+        assert stopping.wait(process) == -signal.SIGKILL
+    assert log.read_text().split() == ["up", "SIGUSR1", "SIGTERM"]
+
+
+def test_ctrl_c_does_not_reach_the_ranks_past_us(send):
+    """They have a group of their own: else mpirun would end its ranks at once."""
+    log = send(signal.SIGTERM)
+    group = []
+    stopping = AsRanks()
+    with stopping.signals():
+        process = subprocess.Popen(child(log, "leaves"), process_group=0)
+        group.append(os.getpgid(process.pid))
+        stopping.wait(process)
+    assert group != [os.getpgid(0)]
+
+
+def test_a_signal_that_comes_before_the_child_is_not_lost(send, tmp_path):
+    stopping = AsRanks(checkpoint_s=20)
+    with stopping.signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+        process = subprocess.Popen(["sleep", "30"], process_group=0)
+        assert stopping.wait(process) == -signal.SIGUSR1
+
+
+def test_other_commands_get_sigterm_for_what_a_scheduler_announces(send):
+    log = send(signal.SIGUSR1)
+    assert run_command(child(log, "stays")) == 9
+    assert log.read_text().split() == ["up", "SIGTERM"]
+
+
+def test_the_old_handlers_are_back(send):
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)]
+    assert run_command(["true"], as_ranks=True) == 0
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == before
