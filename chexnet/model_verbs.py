@@ -14,7 +14,7 @@ from chexnet.weights import PUBLISHED, WEIGHTS_VARIABLE, weights_folder
 
 def add_model_verbs(verbs: argparse._SubParsersAction) -> None:
     """Add these verbs to the program's parser."""
-    for add in (_add_fetch, _add_presets):
+    for add in (_add_fetch, _add_presets, _add_compare):
         add(verbs)
 
 
@@ -52,6 +52,20 @@ def _add_presets(verbs: argparse._SubParsersAction) -> None:
     presets.set_defaults(work=_show_presets)
 
 
+def _add_compare(verbs: argparse._SubParsersAction) -> None:
+    compare = verbs.add_parser(
+        "compare",
+        help="say what two runs differ in",
+        description="Compare two run folders: configuration, data, versions, lock, hosts and "
+        "ranks, the verdicts of the environment's checks, throughput, results, losses. Files that "
+        "a run lacks are named, and the rest is compared.",
+    )
+    compare.add_argument("one", type=Path, metavar="RUN", help="a run folder")
+    compare.add_argument("other", type=Path, metavar="RUN", help="another")
+    compare.add_argument("--json", action="store_true", help="print all of it as JSON")
+    compare.set_defaults(work=_compare)
+
+
 def _fetch_weights(arguments: argparse.Namespace) -> None:
     from chexnet.fetching import fetch_weights
 
@@ -75,3 +89,16 @@ def _show_presets(arguments: argparse.Namespace) -> None:
         print(json.dumps(presets_as_json(presets), indent=1))
     else:
         print_presets(presets, console=Console())
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from chexnet.compare import compare_runs
+    from chexnet.compare_text import comparison_as_json, print_comparison
+
+    comparison = compare_runs(arguments.one, arguments.other)
+    if arguments.json:
+        print(json.dumps(comparison_as_json(comparison), indent=1))
+    else:
+        print_comparison(comparison, console=Console())

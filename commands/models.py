@@ -62,3 +62,20 @@ def presets(c: Context, json: bool = False, markdown: bool = False) -> int:
     if markdown:
         return main(["presets", "--markdown", str(PROJECT / "docs" / "presets.md")])
     return main(["presets", *(["--json"] if json else [])])
+
+
+@command(
+    operands=("one", "other"),
+    help={
+        "one": "a run folder",
+        "other": "another",
+        "json": "print all of it as JSON",
+    },
+)
+def compare(
+    c: Context, one: str | None = None, other: str | None = None, json: bool = False
+) -> int:
+    """Say what two runs differ in, and what came of it: invoke compare RUN RUN."""
+    from chexnet.__main__ import main
+
+    return main(["compare", str(one), str(other), *(["--json"] if json else [])])
