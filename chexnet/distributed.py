@@ -5,7 +5,7 @@ Knows the five changes of the lab's second article, in their order:
 1. `start`: initialise Horovod;
 2. `select_device`: one device for each process;
 3. the learning rate is scaled by the number of ranks, with a warm-up: `chexnet.schedule`;
-4. `average_gradients`: gradients are averaged over the ranks, by one grouped allreduce;
+4. gradients are averaged over the ranks, by one grouped allreduce: `chexnet.exchange`;
 5. `broadcast_state`: every rank starts from the weights and optimizer state of rank 0.
 
 Files are written by rank 0 only. On Keras 3 Horovod's own optimizer wrapper does not
@@ -26,7 +26,9 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
+from chexnet.config import TrainConfig
 from chexnet.errors import EXIT_FAILED, UserError
+from chexnet.horovod_settings import Setting, apply_settings
 
 Result = TypeVar("Result")
 
@@ -39,11 +41,13 @@ class Ranks:
         rank: 0 .. size - 1.
         size: how many processes train together.
         local_rank: the number of this process on its host.
+        settings: of Horovod, that hold.
     """
 
     rank: int
     size: int
     local_rank: int
+    settings: tuple[Setting, ...] = ()
 
     @property
     def is_first(self) -> bool:
@@ -51,14 +55,23 @@ class Ranks:
         return self.rank == 0
 
 
-def start() -> Ranks:
-    """Change 1: join the other ranks; one rank where no launcher started this."""
+def start(config: TrainConfig | None = None, *, folder: Path | None = None) -> Ranks:
+    """Change 1: join the other ranks; one rank where no launcher started this.
+
+    Args:
+        config: what to train, for Horovod's settings; without one the environment decides.
+        folder: the run folder, for the log of Horovod's Autotune.
+
+    Raises:
+        UserError: settings that contradict each other.
+    """
+    settings = apply_settings(config, folder=folder) if config else []
     if len(os.sched_getaffinity(0)) == 1:
         # Horovod's thread shares the only core with the computation, and MPI waits by
         # spinning: make it give way. Read by Open MPI when it starts.
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     hvd.init()
-    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank())
+    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), tuple(settings))
 
 
 def select_device(device: str, *, ranks: Ranks, plan: Path | None = None) -> str:
@@ -106,20 +119,6 @@ def select_device(device: str, *, ranks: Ranks, plan: Path | None = None) -> str
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     return "gpu"
-
-
-def average_gradients(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Change 4: return the gradients averaged over all ranks.
-
-    One grouped operation for all of them: Horovod fuses them into few messages, and the
-    graph has one operation instead of 364 (DenseNet-121).
-
-    Args:
-        gradients: the same shapes and types on every rank.
-    """
-    if hvd.size() == 1:
-        return list(gradients)
-    return hvd.grouped_allreduce(list(gradients), op=hvd.Average, name="gradients")
 
 
 def broadcast_state(variables: Sequence[Any]) -> None:

@@ -1,89 +1,96 @@
-"""One training step, compiled once, and what was measured of some steps.
+"""The training step, compiled once, and a loop of several within one call.
 
-Knows loss, gradients and their application. Leaves the loop over steps to ``train`` and
-the exchange between ranks to ``distributed``.
+Knows gradients, their local accumulation and their application, in the precision that the
+configuration asks for. Leaves the loop over an epoch to ``train``, the loss to ``losses``,
+the exchange between ranks to ``exchange`` and Adam with its loss scale to ``optimizer``.
+
+What XLA compiles ends before the exchange and begins after it: Horovod's operations cannot
+lie inside, since those it had for XLA (HOROVOD_ENABLE_XLA_OPS) do not build against today's
+TensorFlow.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
-from chexnet import distributed
+from chexnet.config import TrainConfig
+from chexnet.errors import UserError
+from chexnet.exchange import make_exchange
 from chexnet.labels import FINDINGS
+from chexnet.losses import make_loss
+from chexnet.meter import Measured, Meter
+from chexnet.optimizer import Optimizer
+from chexnet.records import Split
 
+__all__ = ["Measured", "Meter", "Trainer"]
 
-@dataclass(frozen=True)
-class Measured:
-    """Some steps, over all ranks.
-
-    Attributes:
-        loss: mean over steps and ranks.
-        images_per_s: of all ranks together.
-        input_wait_fraction: part of the time spent waiting for films, mean over ranks.
-    """
-
-    loss: float
-    images_per_s: float
-    input_wait_fraction: float
-
-
-class Meter:
-    """Adds up what steps took; the losses stay on the device until they are asked for."""
-
-    def __init__(self) -> None:
-        self.num_steps = 0
-        self.seconds = 0.0
-        self._wait_s = 0.0
-        self._losses: list[tf.Tensor] = []
-
-    def add(self, loss: tf.Tensor, *, wait_s: float, seconds: float) -> None:
-        """Count one step."""
-        self.num_steps += 1
-        self.seconds += seconds
-        self._wait_s += wait_s
-        self._losses.append(loss)
-
-    def measure(self, *, images_per_step: int) -> Measured:
-        """Return the means over all ranks; every rank must call this.
-
-        Args:
-            images_per_step: films in one step of all ranks together.
-        """
-        begun = time.perf_counter()
-        loss = float(tf.reduce_mean(tf.stack(self._losses)))
-        self.seconds += time.perf_counter() - begun  # where a GPU had still to finish
-        loss, seconds, wait_s = distributed.average_numbers(
-            [loss, self.seconds, self._wait_s], name="meter"
-        )
-        return Measured(loss, self.num_steps * images_per_step / seconds, wait_s / seconds)
+Batches = Iterator[tuple[tf.Tensor, tf.Tensor]]
 
 
 class Trainer:
-    """A model, its optimizer and the compiled step that changes both.
+    """A model, its optimizer and the compiled steps that change both.
 
     Attributes:
         model: the network.
-        optimizer: Adam; its variables exist from the start, since building them inside
-            the step would trace it twice.
+        optimizer: Adam; its ``variables`` belong to a checkpoint.
+        steps_per_call: most steps in one call.
+        accumulation_steps: batches that a step takes on each rank.
     """
 
-    def __init__(self, model: keras.Model, *, batch_size: int, input_size: int) -> None:
+    def __init__(
+        self, model: keras.Model, *, config: TrainConfig, films: Split | None = None
+    ) -> None:
+        """Prepare the step; nothing is compiled before `trace` or the first call.
+
+        Args:
+            model: from `build_model`, of the configuration's precision.
+            config: with what is ``auto`` settled.
+            films: the training films, whose counts weigh the loss ``weighted_bce``.
+
+        Raises:
+            UserError: XLA together with statistics that cross between ranks in the step.
+        """
+        if config.xla == "on" and config.batch_statistics == "global" and hvd.size() > 1:
+            raise UserError(
+                "batch_statistics=local with xla=on on several ranks",
+                found="batch_statistics=global, whose exchange XLA cannot compile",
+                fix="--set xla=off, or --set batch_statistics=local",
+            )
         self.model = model
-        self.optimizer = keras.optimizers.Adam()
-        self.optimizer.build(model.trainable_variables)
-        self._step = tf.function(
-            self._compute,
-            input_signature=[
-                tf.TensorSpec([batch_size, input_size, input_size, 1], tf.uint8),
-                tf.TensorSpec([batch_size, len(FINDINGS)], tf.float32),
-                tf.TensorSpec([], tf.float32),
-            ],
+        self.steps_per_call = config.steps_per_call or 1
+        self.accumulation_steps = config.accumulation_steps
+        self.optimizer = Optimizer(
+            model.trainable_variables, scaled=config.precision == "mixed_float16"
         )
+        self._config = config
+        self._loss = make_loss(
+            config.loss,
+            smoothing=config.label_smoothing,
+            positives=films.positives if films else None,
+            num_films=films.num_examples if films else 0,
+        )
+        self._exchange = make_exchange(config)
+        compiled = config.xla == "on"
+        self._differentiate = tf.function(self._compute_gradients, jit_compile=compiled)
+        self._apply = tf.function(self.optimizer.apply, jit_compile=compiled)
+        self._call = tf.function(self._take_steps, input_signature=self._signature())
+
+    def _signature(self) -> list[tf.TensorSpec]:
+        """Return the inputs' shapes: any number of steps, so that none is traced anew."""
+        steps = None if self.steps_per_call > 1 else 1
+        config = self._config
+        shape = [steps, self.accumulation_steps, config.batch_size]
+        return [
+            tf.TensorSpec([*shape, config.crop_size, config.crop_size, 1], tf.uint8),
+            tf.TensorSpec([*shape, len(FINDINGS)], tf.float32),
+            tf.TensorSpec([steps], tf.float32),
+        ]
 
     @property
     def moving_statistics(self) -> list[keras.Variable]:
@@ -99,42 +106,141 @@ class Trainer:
         """Return the whole state: of the model, then of the optimizer."""
         return [*self.model.variables, *self.optimizer.variables]
 
+    @property
+    def num_traces(self) -> int:
+        """Return how often the steps were traced: 1 at most."""
+        return self._call.experimental_get_tracing_count()
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """Return what holds of the step's settings, for the run's record."""
+        config, several = self._config, hvd.size() > 1
+        groups = config.fusion_groups if config.exchange == "grouped" else 1
+        return {
+            "precision": config.precision,
+            "loss_scaling": "dynamic" if config.precision == "mixed_float16" else "none",
+            "xla": config.xla if config.xla == "on" else "off",
+            "data_format": keras.config.image_data_format(),
+            "steps_per_call": self.steps_per_call,
+            "accumulation_steps": self.accumulation_steps,
+            "exchange": config.exchange if several else "none",
+            "fusion_groups": groups if several else 0,
+            "compression": config.compression if several else "none",
+        }
+
     def trace(self) -> None:
-        """Compile the step, so that this is not taken for slow input or a slow first step."""
-        self._step.get_concrete_function()
+        """Trace the steps, so that this is not taken for slow input or a slow first step."""
+        self._call.get_concrete_function()
 
     def gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Return the mean loss of this rank's films and the gradients averaged over ranks.
 
         Args:
-            images: uint8 [B, H, W, 1].
-            labels: float32 [B, 14], 0 or 1.
+            images: uint8 [A, B, H, W, 1], A batches that are differentiated one by one.
+            labels: float32 [A, B, 14], 0 or 1.
+
+        Returns:
+            The loss, float32 (float64 in that precision), and a gradient a trainable variable;
+            these are multiplied by the loss scale, where there is one.
         """
+        loss, gradients = self._accumulate(images, labels)
+        return loss, self._exchange(gradients)
+
+    def timed_steps(
+        self, batches: Batches, *, rates: Sequence[float], meters: Sequence[Meter]
+    ) -> tf.Tensor:
+        """Wait for films, take ``len(rates)`` steps in one call and count them on the meters.
+
+        Args:
+            batches: images uint8 [B, H, W, 1] and labels float32 [B, 14];
+                ``accumulation_steps`` of them for each step.
+            rates: the learning rate of each step, at most ``steps_per_call``.
+            meters: what counts them.
+
+        Returns:
+            This rank's loss of each step, [K], on the device.
+        """
+        begun = time.perf_counter()
+        taken = [next(batches) for _ in range(len(rates) * self.accumulation_steps)]
+        waited = time.perf_counter()
+        shape = [len(rates), self.accumulation_steps]
+        images, labels = (_stack(part, shape=shape) for part in zip(*taken, strict=True))
+        losses, skipped = self._call(images, labels, tf.constant(rates, tf.float32))
+        ended = time.perf_counter()
+        counted = skipped if self._config.precision == "mixed_float16" else None
+        for meter in meters:
+            meter.add(losses, wait_s=waited - begun, seconds=ended - begun, skipped=counted)
+        return losses
+
+    def timed_step(self, batches: Batches, *, rate: float, meters: list[Meter]) -> None:
+        """Take one step, as `timed_steps` does."""
+        self.timed_steps(batches, rates=[rate], meters=meters)
+
+    def _take_steps(
+        self, images: tf.Tensor, labels: tf.Tensor, rates: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return loss and whether it was left out of each of K steps, without Python between."""
+        if self.steps_per_call == 1:
+            loss, skipped = self._take_step(images[0], labels[0], rates[0])
+            return loss[None], skipped[None]
+        number = tf.shape(rates)[0]
+        dtype = tf.float64 if self._config.precision == "float64" else tf.float32
+        empty = [tf.TensorArray(kind, number) for kind in (dtype, tf.float32)]
+
+        def body(
+            index: tf.Tensor, losses: tf.TensorArray, skips: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
+            loss, skipped = self._take_step(images[index], labels[index], rates[index])
+            return index + 1, losses.write(index, loss), skips.write(index, skipped)
+
+        # One after the other: a step begins with the weights that the one before it left.
+        _, losses, skips = tf.while_loop(
+            lambda index, *_: index < number, body, (0, *empty), parallel_iterations=1
+        )
+        return losses.stack(), skips.stack()
+
+    def _take_step(
+        self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        loss, gradients = self.gradients(images, labels)
+        return loss, self._apply(gradients, rate=rate)
+
+    def _accumulate(
+        self, images: tf.Tensor, labels: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the mean loss of A batches and this rank's part of the averaged gradients."""
+        if self.accumulation_steps == 1:
+            return self._differentiate(images[0], labels[0])
+
+        def body(index: tf.Tensor, loss: tf.Tensor, sums: list[tf.Tensor]) -> tuple[Any, ...]:
+            more, gradients = self._differentiate(images[index], labels[index])
+            added = [one + other for one, other in zip(sums, gradients, strict=True)]
+            return index + 1, loss + more, added
+
+        zeros = [tf.zeros(v.shape, v.dtype) for v in self.model.trainable_variables]
+        start = tf.constant(0.0, tf.float64 if self._config.precision == "float64" else tf.float32)
+        number = self.accumulation_steps
+        _, loss, sums = tf.while_loop(
+            lambda index, *_: index < number, body, (0, start, zeros), parallel_iterations=1
+        )
+        return loss / number, sums
+
+    def _compute_gradients(
+        self, images: tf.Tensor, labels: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the loss of one batch and its part of the averaged, scaled gradients."""
         variables = [variable.value for variable in self.model.trainable_variables]
         with tf.GradientTape() as tape:
-            logits = self.model(images, training=True)
-            losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, logits.dtype), logits)
-            loss = tf.reduce_mean(losses)
-        return loss, distributed.average_gradients(tape.gradient(loss, variables))
+            loss = self._loss(labels, self.model(images, training=True))
+            # Divided here, where it is one number, rather than in every gradient.
+            part = self.optimizer.scale / (hvd.size() * self.accumulation_steps)
+            scaled = loss * tf.cast(part, loss.dtype)
+        return loss, tape.gradient(scaled, variables)
 
-    def step(self, images: tf.Tensor, labels: tf.Tensor, *, rate: float) -> tf.Tensor:
-        """Take one step at this learning rate and return this rank's loss."""
-        return self._step(images, labels, tf.constant(rate, tf.float32))
 
-    def timed_step(
-        self, batches: Iterator[tuple[tf.Tensor, tf.Tensor]], *, rate: float, meters: list[Meter]
-    ) -> None:
-        """Wait for a batch, take one step and count both on the meters."""
-        begun = time.perf_counter()
-        images, labels = next(batches)
-        waited = time.perf_counter()
-        loss = self.step(images, labels, rate=rate)
-        ended = time.perf_counter()
-        for meter in meters:
-            meter.add(loss, wait_s=waited - begun, seconds=ended - begun)
-
-    def _compute(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-        loss, gradients = self.gradients(images, labels)
-        self.optimizer.learning_rate.assign(tf.cast(rate, self.optimizer.learning_rate.dtype))
-        self.optimizer.apply(gradients, self.model.trainable_variables)
-        return loss
+def _stack(parts: Sequence[tf.Tensor], *, shape: list[int]) -> tf.Tensor:
+    """Return the batches as one tensor [K, A, B, …], on the host: the call moves it at once."""
+    with tf.device("CPU:0"):
+        # One batch, the usual case on CPUs, is not copied.
+        whole = parts[0] if len(parts) == 1 else tf.stack(parts)
+        return tf.reshape(whole, [*shape, *parts[0].shape])

@@ -107,7 +107,7 @@ def train(
         UserError: wrong data, folder or configuration; a loss that is not a number;
             a stop by signal.
     """
-    ranks = distributed.start()
+    ranks = distributed.start(config, folder=folder)
     device = distributed.select_device(config.device, ranks=ranks, plan=plan)
     dataset = load_dataset(data)
     config = fit_config(config, dataset=dataset)
@@ -165,7 +165,7 @@ def _build(job: Job, *, startup: dict[str, float]) -> tuple[Trainer, int]:
         batch_norm_momentum=config.batch_norm_momentum,
         precision=config.precision,
     )
-    trainer = Trainer(model, batch_size=config.batch_size, input_size=config.crop_size)
+    trainer = Trainer(model, config=config, films=job.dataset.splits["train"])
     startup["build"] = time.perf_counter() - begun
     begun = time.perf_counter()
     done = distributed.on_first(lambda: _restore(job, trainer), name="restore")

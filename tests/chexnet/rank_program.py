@@ -1,8 +1,11 @@
-"""Run on each of two ranks by test_distributed.py: compares ranks, writes what it found.
+"""Run on each of some ranks by test_distributed.py: compares ranks, writes what it found.
 
-Usage: rank_program.py REPORT.json
+Usage: rank_program.py REPORT.json [gradients|exchanges]
+
+The second word leaves the rest out.
 """
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -13,51 +16,83 @@ import numpy as np
 import tensorflow as tf
 
 from chexnet import distributed
+from chexnet.config import load_config
 from chexnet.errors import UserError
+from chexnet.exchange import make_exchange
 from chexnet.model import build_model
 from chexnet.step import Meter, Trainer
 
 SIZE = 32
-HALF = 6
+FILMS = 12  # of all ranks together
+SHAPES = ((1,), (3, 5), (64,), (7, 7, 3, 64), (300, 1001), (14,))
+EXCHANGES = {
+    "grouped": {"exchange": "grouped"},
+    "groups": {"exchange": "grouped", "fusion_groups": 3},
+    "flat": {"exchange": "flat"},
+    "each": {"exchange": "each"},
+    "fp16": {"exchange": "grouped", "compression": "fp16"},
+}
 
 
-def make_films(seed, count):
+def make_config(**changes):
+    values = {
+        "model": "tiny",
+        "crop_size": SIZE,
+        "image_size": SIZE,
+        "batch_size": FILMS // hvd.size(),
+        "precision": "float32",
+    }
+    settings = [f"{key}={value}" for key, value in (values | changes).items()]
+    return load_config(settings=settings)
+
+
+def make_films(seed, *shape):
     random = np.random.default_rng(seed)
-    images = random.integers(0, 256, (count, SIZE, SIZE, 1), dtype=np.uint8)
-    return images, random.integers(0, 2, (count, 14)).astype(np.float32)
+    images = random.integers(0, 256, (*shape, SIZE, SIZE, 1), dtype=np.uint8)
+    return images, random.integers(0, 2, (*shape, 14)).astype(np.float32)
 
 
-def build(precision, statistics):
+def build(config):
     return build_model(
         "tiny",
         input_size=SIZE,
         image_size=SIZE,
-        batch_statistics=statistics,
-        precision=precision,
+        batch_statistics=config.batch_statistics,
+        precision=config.precision,
     )
 
 
-def compare_gradients(precision, rank):
-    """Return the largest relative difference to one rank with the whole batch.
-
-    The reference knows nothing of ranks: Keras' own batch normalisation, one tape.
-    """
-    images, labels = make_films(seed=1, count=2 * HALF)
-    keras.utils.set_random_seed(5)
-    reference = build(precision, "local")
-    before = reference.get_weights()
-    variables = [variable.value for variable in reference.trainable_variables]
+def differentiate(model, images, labels):
+    """Return the gradients of the mean loss as plain Keras gives them."""
+    variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
-        logits = reference(images, training=True)
+        logits = model(images, training=True)
         loss = tf.reduce_mean(
             tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, logits.dtype), logits)
         )
-    expected = tape.gradient(loss, variables)
+    return tape.gradient(loss, variables)
 
-    trainer = Trainer(build(precision, "global"), batch_size=HALF, input_size=SIZE)
+
+def compare_gradients(precision, rank, batches=1):
+    """Return the largest relative difference to one rank with the whole of each batch.
+
+    The reference knows nothing of ranks: Keras' own batch normalisation, one tape.
+    """
+    images, labels = make_films(1, batches, FILMS)
+    keras.utils.set_random_seed(5)
+    reference = build(make_config(precision=precision))
+    before = reference.get_weights()
+    apart = [differentiate(reference, *films) for films in zip(images, labels, strict=True)]
+    expected = [sum(parts) / batches for parts in zip(*apart, strict=True)]
+
+    config = make_config(precision=precision, batch_statistics="global", accumulation_steps=batches)
+    trainer = Trainer(build(config), config=config)
     trainer.model.set_weights(before)
-    mine = slice(rank * HALF, (rank + 1) * HALF)
-    _, found = tf.function(trainer.gradients)(tf.constant(images[mine]), tf.constant(labels[mine]))
+    share = FILMS // hvd.size()
+    mine = slice(rank * share, (rank + 1) * share)
+    _, found = tf.function(trainer.gradients)(
+        tf.constant(images[:, mine]), tf.constant(labels[:, mine])
+    )
     moving = [
         float(np.abs(a.numpy() - b.numpy()).max())
         for a, b in zip(trainer.moving_statistics, reference.non_trainable_variables, strict=True)
@@ -67,24 +102,44 @@ def compare_gradients(precision, rank):
     return float(max(np.abs(a - b).max() for a, b in pairs) / scale), max(moving)
 
 
+def compare_exchanges(rank):
+    """Return for each way to exchange its error against numpy's sum, and a hash of its bytes."""
+
+    def of_rank(number):
+        random = np.random.default_rng(number)
+        return [random.normal(size=shape) for shape in SHAPES]
+
+    exact = [sum(parts) for parts in zip(*(of_rank(r) for r in range(hvd.size())), strict=True)]
+    mine = [tf.constant(part, tf.float32) for part in of_rank(rank)]
+    report = {}
+    for name, settings in EXCHANGES.items():
+        summed = tf.function(make_exchange(make_config(**settings)))(mine)
+        errors = [np.abs(a - b.numpy()).max() for a, b in zip(exact, summed, strict=True)]
+        digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in summed))
+        report[name] = [float(max(errors)), digest.hexdigest()]
+    return report
+
+
 def train_apart(rank):
     """Return the spread between ranks before the broadcast, after it and after 20 steps."""
     keras.utils.set_random_seed(100 + rank)
-    trainer = Trainer(build("float32", "local"), batch_size=HALF, input_size=SIZE)
+    config = make_config(steps_per_call=3)
+    trainer = Trainer(build(config), config=config)
 
     spreads = [spread(trainer.variables)]
     distributed.broadcast_state(trainer.variables)
     spreads.append(spread(trainer.variables))
     trainer.trace()
-    for step in range(20):
-        images, labels = make_films(seed=1000 * rank + step, count=HALF)
-        trainer.step(tf.constant(images), tf.constant(labels), rate=1e-3)
+    films = (make_films(1000 * rank + step, config.batch_size) for step in range(20))
+    batches = (tuple(tf.constant(part) for part in pair) for pair in films)
+    for number in (3, 3, 3, 3, 3, 3, 2):
+        trainer.timed_steps(batches, rates=[1e-3] * number, meters=[])
     weights = [*trainer.model.trainable_variables, *trainer.optimizer.variables]
     spreads.append(spread(weights))
     spreads.append(spread(trainer.moving_statistics))
     distributed.average_variables(trainer.moving_statistics)
     spreads.append(spread(trainer.variables))
-    return spreads, trainer._step.experimental_get_tracing_count()
+    return spreads, trainer.num_traces, trainer.effective
 
 
 def spread(variables):
@@ -106,31 +161,49 @@ def fail():
     raise UserError("a thing", found="another", fix="change it", exit_code=3)
 
 
+def refuse_xla():
+    config = make_config(xla="on", batch_statistics="global")
+    try:
+        Trainer(build(config), config=config)
+    except UserError as error:
+        return error.fix
+    return None
+
+
+def look_further(ranks):
+    """Return what two ranks agree on apart from gradients."""
+    meter = Meter()
+    meter.add(tf.constant([1.0 + ranks.rank]), wait_s=0.25, seconds=0.5 + ranks.rank)
+    measured = meter.measure(images_per_step=30)
+    spreads, traces, effective = train_apart(ranks.rank)
+    rows = np.full((2 * ranks.rank, 1), ranks.rank)
+    return {
+        "gradient_error_float32": compare_gradients("float32", ranks.rank)[0],
+        "spreads": spreads,
+        "traces": traces,
+        "effective": effective,
+        "rows": distributed.gather_rows(rows, name="test").tolist(),
+        "on_first": distributed.on_first(lambda: f"by {hvd.rank()}", name="test"),
+        "measured": [measured.loss, measured.images_per_s, measured.input_wait_fraction],
+        "refuses_xla": refuse_xla(),
+        "errors": distributed.gather_objects(raise_on_first(), name="errors"),
+    }
+
+
 def main():
     ranks = distributed.start()
     distributed.select_device("cpu", ranks=ranks)
-    meter = Meter()
-    meter.add(tf.constant(1.0 + ranks.rank), wait_s=0.25, seconds=0.5 + ranks.rank)
-    measured = meter.measure(images_per_step=30)
-    error64, moving64 = compare_gradients("float64", ranks.rank)
-    error32, _ = compare_gradients("float32", ranks.rank)
-    spreads, traces = train_apart(ranks.rank)
-    report = {
-        "ranks": ranks.size,
-        "gradient_error_float64": error64,
-        "moving_error_float64": moving64,
-        "gradient_error_float32": error32,
-        "spreads": spreads,
-        "traces": traces,
-        "rows": distributed.gather_rows(
-            np.full((2 * ranks.rank, 1), ranks.rank), name="test"
-        ).tolist(),
-        "on_first": distributed.on_first(lambda: f"by {hvd.rank()}", name="test"),
-        "measured": [measured.loss, measured.images_per_s, measured.input_wait_fraction],
-    }
-    errors = distributed.gather_objects(raise_on_first(), name="errors")
+    only = sys.argv[2] if len(sys.argv) > 2 else None
+    report = {"ranks": ranks.size, "exchanges": compare_exchanges(ranks.rank)}
+    if only != "exchanges":
+        error, moving = compare_gradients("float64", ranks.rank)
+        report["gradient_error_float64"] = error
+        report["moving_error_float64"] = moving
+        report["gradient_error_accumulated"] = compare_gradients("float64", ranks.rank, 2)[0]
+    if not only:
+        report |= look_further(ranks)
     if ranks.is_first:
-        Path(sys.argv[1]).write_text(json.dumps(report | {"errors": errors}))
+        Path(sys.argv[1]).write_text(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What two real ranks agree on; the program they run is rank_program.py."""
+"""What two and four real ranks agree on; the program they run is rank_program.py."""
 
 import json
 from pathlib import Path
@@ -18,6 +18,14 @@ def report(launch, tmp_path_factory):
     return json.loads(path.read_text())
 
 
+@pytest.fixture(scope="module")
+def report_of_four(launch, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ranks") / "report.json"
+    done = launch(PROGRAM, path, "gradients", ranks=4)
+    assert done.code == 0, done.err
+    return json.loads(path.read_text())
+
+
 def test_two_ranks(report):
     assert report["ranks"] == 2
 
@@ -27,6 +35,39 @@ def test_gradients_of_halves_equal_those_of_the_whole_batch(report, record_prope
     print(f"largest relative error, float32: {report['gradient_error_float32']:.1e}")
     assert report["gradient_error_float64"] < 1e-10
     assert report["gradient_error_float32"] < 1e-4
+
+
+def test_gradients_of_quarters_equal_those_of_the_whole_batch(report_of_four):
+    assert report_of_four["ranks"] == 4
+    assert report_of_four["gradient_error_float64"] < 1e-10
+    assert report_of_four["moving_error_float64"] < 1e-12
+
+
+def test_accumulated_gradients_equal_those_of_whole_batches(report, report_of_four):
+    assert report["gradient_error_accumulated"] < 1e-10
+    assert report_of_four["gradient_error_accumulated"] < 1e-10
+
+
+def test_ways_to_exchange_give_the_same_bytes_on_two_ranks(report):
+    errors = {name: error for name, (error, _) in report["exchanges"].items()}
+    digests = {name: digest for name, (_, digest) in report["exchanges"].items()}
+    assert errors["grouped"] < 1e-6  # of numbers around 1, summed by numpy in float64
+    assert len({digests[name] for name in ("grouped", "groups", "flat", "each")}) == 1
+    assert digests["fp16"] != digests["grouped"]
+    assert errors["fp16"] < 1e-2  # 11 bits of numbers up to 8
+
+
+def test_ways_to_exchange_agree_on_four_ranks(report_of_four):
+    for name in ("grouped", "groups", "flat", "each"):
+        assert report_of_four["exchanges"][name][0] < 2e-6, name
+
+
+def test_fusion_off_gives_the_same_bytes(report, launch, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "0")
+    done = launch(PROGRAM, tmp_path / "report.json", "exchanges", ranks=2)
+    assert done.code == 0, done.err
+    other = json.loads((tmp_path / "report.json").read_text())
+    assert other["exchanges"] == report["exchanges"]
 
 
 def test_global_moving_statistics_equal_those_of_the_whole_batch(report):
@@ -49,8 +90,18 @@ def test_moving_statistics_differ_until_they_are_averaged(report):
     assert averaged == 0
 
 
-def test_step_is_traced_once(report):
-    assert report["traces"] == 1
+def test_steps_are_traced_once_whatever_their_number_in_a_call(report):
+    assert report["traces"] == 1  # calls of 3 steps and of 2
+
+
+def test_effective_settings_are_told(report):
+    assert report["effective"]["exchange"] == "grouped"
+    assert report["effective"]["steps_per_call"] == 3
+    assert report["effective"]["precision"] == "float32"
+
+
+def test_xla_with_statistics_of_all_ranks_is_refused(report):
+    assert "--set xla=off" in report["refuses_xla"]
 
 
 def test_rows_of_unequal_number_are_gathered_in_order(report):

@@ -1,0 +1,78 @@
+"""Adam, and the loss scale that keeps small float16 gradients from becoming 0.
+
+Knows when the scale rises and falls and which steps are left out. Leaves multiplying the
+loss by it to ``step``, and the learning rate to ``schedule``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+# As Keras' and NVIDIA's defaults (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2).
+FIRST_SCALE = 2.0**15
+STEPS_TO_DOUBLE = 2000
+
+
+class Optimizer:
+    """Adam over some variables, with a loss scale where asked for.
+
+    Its variables exist from the start, since making them inside the step would trace it twice.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable], *, scaled: bool) -> None:
+        self._targets = list(variables)
+        self._adam = keras.optimizers.Adam()
+        self._adam.build(self._targets)
+        self._scaling: list[keras.Variable] = []
+        if scaled:
+            self._scaling = [
+                keras.Variable(value, dtype="float32", trainable=False, name=name)
+                for name, value in (("loss_scale", FIRST_SCALE), ("steps_since_change", 0.0))
+            ]
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """Return its whole state: of Adam, then of the loss scale."""
+        return [*self._adam.variables, *self._scaling]
+
+    @property
+    def scale(self) -> tf.Tensor | float:
+        """Return what the loss is to be multiplied by."""
+        return tf.convert_to_tensor(self._scaling[0].value) if self._scaling else 1.0
+
+    def apply(self, gradients: Sequence[tf.Tensor], *, rate: tf.Tensor) -> tf.Tensor:
+        """Change the variables; leave the step out where a scaled gradient overflowed.
+
+        Args:
+            gradients: of the scaled loss, alike on all ranks, so that all decide alike.
+            rate: the learning rate, a scalar.
+
+        Returns:
+            float32 scalar: 1 where the step was left out, else 0.
+        """
+        self._adam.learning_rate.assign(tf.cast(rate, self._adam.learning_rate.dtype))
+        if not self._scaling:
+            self._adam.apply(gradients, self._targets)
+            return tf.constant(0.0)
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+        return tf.cond(finite, lambda: self._step(gradients), self._leave_out)
+
+    def _step(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+        scale, steps = self._scaling
+        factor = 1 / self.scale
+        self._adam.apply([g * tf.cast(factor, g.dtype) for g in gradients], self._targets)
+        count = steps.value + 1
+        doubles = count >= STEPS_TO_DOUBLE
+        scale.assign(tf.where(doubles, scale.value * 2, scale.value))
+        steps.assign(tf.where(doubles, 0.0, count))
+        return tf.constant(0.0)
+
+    def _leave_out(self) -> tf.Tensor:
+        scale, steps = self._scaling
+        # Not below 1: with a loss that is no number it would sink to 0 and never come back.
+        scale.assign(tf.maximum(scale.value / 2, 1.0))
+        steps.assign(0.0)
+        return tf.constant(1.0)
