@@ -95,6 +95,9 @@ def _add_inspect(verbs: argparse._SubParsersAction) -> None:
     )
     inspect.add_argument("folder", type=Path, metavar="DIR")
     inspect.add_argument("--json", type=Path, metavar="FILE", help="write all of it as JSON too")
+    inspect.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw counts and which findings come together"
+    )
     inspect.add_argument("--no-images", action="store_true", help="do not open the images")
     inspect.add_argument("--workers", type=int, metavar="N", help="default: a core each")
     inspect.set_defaults(work=_inspect_data)
@@ -118,14 +121,19 @@ def _inspect_data(arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
     from chexnet.inspection import inspect_data, render_inspection
+    from chexnet.inspection_picture import check_picture, draw_inspection
     from chexnet.inspection_text import print_inspection
     from chexnet.run import write_text
 
+    if arguments.picture:
+        check_picture(arguments.picture)
     found = inspect_data(
         arguments.folder, look_at_images=not arguments.no_images, workers=arguments.workers
     )
     if arguments.json:
         write_text(arguments.json, text=render_inspection(found))
+    if arguments.picture:
+        draw_inspection(found, output=arguments.picture)
     print_inspection(found, console=Console())
     if found.wrong:
         raise UserError(

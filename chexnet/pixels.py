@@ -79,9 +79,31 @@ def resize_square(image: Image.Image, *, size_px: int) -> Image.Image:
     """
     if image.size == (size_px, size_px):
         return image
-    smaller = min(image.size) < size_px
-    method = Image.Resampling.BILINEAR if smaller else Image.Resampling.BOX
-    return image.resize((size_px, size_px), method)
+    if min(image.size) < size_px:
+        return image.resize((size_px, size_px), Image.Resampling.BILINEAR)
+    if not any(edge % size_px for edge in image.size):
+        return image.resize((size_px, size_px), Image.Resampling.BOX)
+    # Where pixels do not divide evenly, Pillow's box takes or leaves whole ones: up to 25 grey
+    # levels off for 300 to 256 px.
+    rows = _mean_over(np.asarray(image), size_px)
+    means = _mean_over(np.ascontiguousarray(rows.T), size_px).T
+    return Image.fromarray(np.rint(means).astype(np.uint8))
+
+
+def _mean_over(values: np.ndarray, size: int) -> np.ndarray:
+    """Return the means of ``size`` equal parts of the first axis, float64 [size, …].
+
+    Exact: the difference of running sums at the parts' edges, between two values by their share.
+    """
+    count = len(values)
+    # Whole numbers are summed as such, which is faster: a film has less than 2**24 rows.
+    kind = np.uint32 if values.dtype == np.uint8 else np.float64
+    sums = np.zeros((count + 1, *values.shape[1:]), kind)
+    np.cumsum(values, axis=0, dtype=kind, out=sums[1:])
+    edges = np.arange(size + 1) * count / size
+    below = np.minimum(edges.astype(int), count - 1)
+    at_edges = sums[below] + (edges - below)[:, None] * values[below]
+    return np.diff(at_edges, axis=0) * size / count
 
 
 def encode_png(image: Image.Image) -> bytes:

@@ -18,16 +18,22 @@ from commands.command import command, optional_path, required
     help={
         "folder": "NIH's files as downloaded, or prepared data",
         "json": "write all of it there as JSON too",
+        "picture": "draw counts and which findings come together there: a .png, .svg or .pdf",
         "no-images": "do not open the images",
     },
 )
 def inspect_data(
-    c: Context, folder: str | None = None, json: str = "", no_images: bool = False
+    c: Context,
+    folder: str | None = None,
+    json: str = "",
+    picture: str = "",
+    no_images: bool = False,
 ) -> int:
     """Count films by finding, side and view, and say what is odd: invoke inspect-data DIR."""
     from chexnet.__main__ import main
 
-    options = ["--json", json] if json else []
+    given = {"--json": json, "--picture": picture}
+    options = [token for name, value in given.items() if value for token in (name, value)]
     return main(["inspect-data", str(folder), *options, *(["--no-images"] if no_images else [])])
 
 

@@ -14,6 +14,7 @@ from chexnet import inspection
 from chexnet.__main__ import main
 from chexnet.errors import UserError
 from chexnet.inspection import inspect_data
+from chexnet.inspection_picture import draw_inspection
 from chexnet.inspection_text import print_inspection
 from chexnet.labels import FINDINGS
 from chexnet.prepare import prepare_data
@@ -156,3 +157,22 @@ def test_what_is_no_folder_of_films_is_refused(tmp_path, name):
 
 def test_the_schema_lies_beside_the_code():
     assert inspection.SCHEMA.parent == Path(inspection.__file__).parent
+
+
+def test_a_picture_shows_what_the_table_says(folder, tmp_path):
+    picture = tmp_path / "new" / "findings.svg"
+    assert main(["inspect-data", str(folder), "--picture", str(picture)]) == 0
+    found = inspect_data(folder, workers=1)
+    # The matrix is drawn from these: Cardiomegaly and Emphysema come together on a.png alone.
+    assert found.together[FINDINGS.index("Cardiomegaly")][FINDINGS.index("Emphysema")] == 1
+    assert picture.read_text().count("<svg") == 1
+    png = tmp_path / "findings.png"
+    draw_inspection(found, output=png)
+    with Image.open(png) as image:
+        assert image.size == (13 * 120, int(6.5 * 120))
+        assert len(np.unique(np.asarray(image.convert("L")))) > 10  # not a blank page
+
+
+def test_a_picture_of_another_kind_is_refused_before_the_work(folder, tmp_path, capsys):
+    assert main(["inspect-data", str(folder), "--picture", str(tmp_path / "a.bmp")]) == 2
+    assert ".png, .svg, .pdf" in capsys.readouterr().err

@@ -2,6 +2,8 @@ import io
 
 import numpy as np
 import pytest
+import skimage.measure
+import skimage.transform
 from PIL import Image
 
 from chexnet import pixels
@@ -143,3 +145,24 @@ def test_convert_gives_plain_bytes_row_by_row(tmp_path):
     path = saved(tmp_path, Image.fromarray(GREY))
     data, reason = pixels.convert_film((path, 8, "fast"))
     assert (data, reason) == (GREY.tobytes(), "")
+
+
+@pytest.mark.parametrize(("height", "width"), [(1024, 1024), (999, 1300), (300, 257)])
+def test_resizing_agrees_with_an_independent_area_mean(height, width):
+    """Within rounding of scikit-image's means, for sizes that divide and that do not."""
+    rough = np.random.default_rng(3).integers(0, 256, (40, 40)).astype(np.float64)
+    film = np.clip(skimage.transform.resize(rough, (height, width), order=3), 0, 255)
+    film = film.round().astype(np.uint8)
+    ours = np.asarray(pixels.resize_square(Image.fromarray(film), size_px=256)).astype(float)
+    # Each pixel cut into 256 parts a side, so that the areas are whole numbers of parts.
+    rows = skimage.measure.block_reduce(np.repeat(film, 256, 0), (height, 1), np.mean)
+    means = skimage.measure.block_reduce(np.repeat(rows, 256, 1), (1, width), np.mean)
+    assert np.abs(ours - means).max() <= 1
+    smoothed = skimage.transform.resize(film.astype(float), (256, 256), anti_aliasing=True)
+    assert np.abs(ours - smoothed)[4:-4, 4:-4].mean() < 1.5  # another filter, the same film
+
+
+def test_a_film_of_20000_by_20000_is_refused_before_it_is_decoded(tmp_path):
+    path = saved(tmp_path, Image.new("1", (20000, 20000)))
+    with pytest.raises(pixels.BadImageError, match="too many pixels"):
+        pixels.load_grey(path)

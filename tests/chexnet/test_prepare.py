@@ -1,6 +1,8 @@
+import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -264,6 +266,41 @@ def test_killed_in_the_middle_it_goes_on_and_gives_the_same_bytes(tmp_path, form
     again = [name for name, time in kept.items() if (done.root / name).stat().st_mtime_ns == time]
     assert len(again) >= len(kept) - 1  # the last one may not have been in the journal yet
     fresh = prepare.prepare_data(sample, output=tmp_path / "fresh", **options)
+    assert {p.name: p.read_bytes() for p in done.root.iterdir()} == {
+        p.name: p.read_bytes() for p in fresh.root.iterdir()
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out", "s"]
+
+
+@pytest.mark.parametrize(
+    ("kills", "format"),
+    [(5, "fast"), pytest.param(50, "fast", marks=pytest.mark.slow),
+     pytest.param(50, "encoded", marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_killed_at_random_moments_again_and_again_it_gives_the_same_bytes(tmp_path, kills, format):
+    """Each run is killed some moments after it began to work; what is done is never lost."""
+    sample = synthetic.make_sample_data(tmp_path / "s", num_images=400, size_px=64, workers=1)
+    options = {"size_px": 64, "workers": 1, "format": format}
+    fresh = prepare.prepare_data(sample, output=tmp_path / "fresh", **options)
+    chance = random.Random(kills)
+    out, partial = tmp_path / "out", tmp_path / ".out.partial"
+    program = PROGRAM.replace("workers=1", "workers=2")
+    killed = 0
+    while killed < kills:
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(sample), str(out), format],
+            stderr=subprocess.DEVNULL, cwd=Path(chexnet.__file__).parents[1],
+        )  # fmt: skip
+        while not partial.exists() and child.poll() is None:
+            time.sleep(0.001)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=chance.uniform(0, 0.3))
+        killed += child.poll() is None
+        child.kill()
+        child.wait()
+        if out.exists():  # this one was done before its moment came: begin anew
+            shutil.rmtree(out)
+    done = prepare.prepare_data(sample, output=out, **options)
     assert {p.name: p.read_bytes() for p in done.root.iterdir()} == {
         p.name: p.read_bytes() for p in fresh.root.iterdir()
     }
