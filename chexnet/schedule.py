@@ -1,16 +1,25 @@
 """The learning rate of every step. Pure arithmetic.
 
 Knows the scaling of the learning rate by the number of ranks, the warm-up to it
-and the decay after it. Leaves putting the value into the optimizer to ``train``.
+and the decay after it. Leaves putting the value into the optimizer to ``step``, and keeping
+what the plateau has seen to ``train``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 SCALINGS = ("linear", "sqrt", "none")
-DECAYS = ("none", "cosine")
+DECAYS = ("none", "cosine", "plateau")
+# As CheXNet was trained (Rajpurkar et al. 2017, arXiv:1711.05225, section 2.1): a tenth each
+# time the validation loss plateaus after an epoch.
+PLATEAU_FACTOR = 0.1
+PATIENCE_EPOCHS = 1
+
+Seen = dict[str, float | int | None]
+"""What the plateau has seen, as JSON keeps it: best loss, epochs since, and the factor now."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +32,7 @@ class Schedule:
         warmup_steps: steps that rise from ``base`` to ``peak``; 0 starts at ``peak``.
         total_steps: steps of the whole run.
         decay: what follows the warm-up: ``"none"`` stays at ``peak``, ``"cosine"``
-            falls to 0 at ``total_steps``.
+            falls to 0 at ``total_steps``, ``"plateau"`` follows the validation loss.
     """
 
     base: float
@@ -60,18 +69,48 @@ def make_schedule(
     )
 
 
-def learning_rate(schedule: Schedule, *, step: int) -> float:
+def learning_rate(schedule: Schedule, *, step: int, factor: float = 1.0) -> float:
     """Return the learning rate of step ``step``, counted from 0 over the whole run.
 
     Where nothing is scaled (one rank, or scaling ``"none"``) base and peak are the
     same; the warm-up then starts at a tenth of it, since it is asked for to spare the
     first steps of Adam.
+
+    Args:
+        schedule: from `make_schedule`.
+        step: optimizer steps done before.
+        factor: of the plateau, from `watch_plateau`.
     """
     start = schedule.base if schedule.base < schedule.peak else schedule.peak / 10
     if step < schedule.warmup_steps:
-        return start + (schedule.peak - start) * step / schedule.warmup_steps
-    if schedule.decay == "none":
-        return schedule.peak
+        return factor * (start + (schedule.peak - start) * step / schedule.warmup_steps)
+    if schedule.decay != "cosine":
+        return factor * schedule.peak
     span = max(1, schedule.total_steps - schedule.warmup_steps)
     done = min(1.0, (step - schedule.warmup_steps) / span)
     return schedule.peak * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def watch_plateau(
+    schedule: Schedule, *, step: int, loss: float | None, seen: Mapping[str, float | int | None]
+) -> Seen:
+    """Return what the plateau has seen after another epoch; its ``factor`` is for the next.
+
+    During the warm-up nothing falls: a loss that rises with the rate is no plateau.
+
+    Args:
+        schedule: of the run.
+        step: optimizer steps done.
+        loss: over the validation films; None where there are none.
+        seen: what this returned an epoch before, or nothing yet; to be kept with a checkpoint.
+    """
+    best, waited, factor = (seen.get(key) for key in ("best", "waited", "factor"))
+    waited, factor = int(waited or 0), 1.0 if factor is None else float(factor)
+    if schedule.decay == "plateau" and loss is not None:
+        if best is None or loss < best:
+            best, waited = loss, 0
+        elif step > schedule.warmup_steps:
+            waited += 1
+            if waited >= PATIENCE_EPOCHS:
+                waited, factor = 0, factor * PLATEAU_FACTOR
+    return {"best": best, "waited": waited, "factor": factor}

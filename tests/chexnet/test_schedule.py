@@ -1,10 +1,11 @@
 """Learning rates against values worked out by hand."""
 
+import json
 import math
 
 import pytest
 
-from chexnet.schedule import learning_rate, make_schedule
+from chexnet.schedule import learning_rate, make_schedule, watch_plateau
 
 
 def make(**changes):
@@ -51,3 +52,46 @@ def test_fraction_of_an_epoch():
     schedule = make(warmup_epochs=0.5)
     assert schedule.warmup_steps == 5
     assert learning_rate(schedule, step=5) == pytest.approx(0.004)
+
+
+# Of 4 ranks, by hand: base 0.001, and what is reached after the warm-up.
+@pytest.mark.parametrize(("scaling", "peak"), [("linear", 0.004), ("sqrt", 0.002), ("none", 0.001)])
+def test_scaling_by_the_number_of_ranks(scaling, peak):
+    assert make(scaling=scaling).peak == pytest.approx(peak, rel=1e-12)
+
+
+def see(losses, **changes):
+    """Return the factor after each epoch of 10 steps."""
+    schedule, seen, factors = make(decay="plateau", **changes), {}, []
+    for epoch, loss in enumerate(losses, start=1):
+        seen = watch_plateau(schedule, step=10 * epoch, loss=loss, seen=seen)
+        factors.append(seen["factor"])
+    return factors
+
+
+def test_plateau_takes_a_tenth_whenever_the_loss_has_not_fallen():
+    factors = see([0.5, 0.4, 0.4, 0.3, 0.35, 0.36], warmup_epochs=0)
+    assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.001])
+
+
+def test_plateau_waits_for_the_end_of_the_warmup():
+    # Two epochs of warm-up; the third is the first at the full rate.
+    assert see([0.5, 0.6, 0.7], warmup_epochs=2) == pytest.approx([1, 1, 0.1])
+
+
+def test_plateau_without_a_validation_loss_changes_nothing():
+    assert see([0.5, None, None], warmup_epochs=0) == [1, 1, 1]
+
+
+def test_plateau_goes_on_from_what_a_checkpoint_kept():
+    schedule = make(decay="plateau", warmup_epochs=0)
+    kept = json.loads(json.dumps(watch_plateau(schedule, step=10, loss=0.5, seen={})))
+    seen = watch_plateau(schedule, step=20, loss=0.6, seen=kept)
+    assert seen["factor"] == pytest.approx(0.1)
+    assert learning_rate(schedule, step=20, factor=seen["factor"]) == pytest.approx(0.0004)
+
+
+def test_other_decays_follow_no_loss():
+    schedule = make(decay="cosine")
+    seen = watch_plateau(schedule, step=60, loss=0.9, seen={"best": 0.1, "waited": 0, "factor": 1})
+    assert seen["factor"] == 1
