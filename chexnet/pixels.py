@@ -93,17 +93,18 @@ def resize_square(image: Image.Image, *, size_px: int) -> Image.Image:
 def _mean_over(values: np.ndarray, size: int) -> np.ndarray:
     """Return the means of ``size`` equal parts of the first axis, float64 [size, …].
 
-    Exact: the difference of running sums at the parts' edges, between two values by their share.
+    Args:
+        values: uint8 or float64 [N, …], N at least ``size``.
+        size: number of parts.
     """
     count = len(values)
-    # Whole numbers are summed as such, which is faster: a film has less than 2**24 rows.
-    kind = np.uint32 if values.dtype == np.uint8 else np.float64
-    sums = np.zeros((count + 1, *values.shape[1:]), kind)
-    np.cumsum(values, axis=0, dtype=kind, out=sums[1:])
     edges = np.arange(size + 1) * count / size
-    below = np.minimum(edges.astype(int), count - 1)
-    at_edges = sums[below] + (edges - below)[:, None] * values[below]
-    return np.diff(at_edges, axis=0) * size / count
+    first = np.minimum(edges.astype(int), count - 1)  # the value that an edge lies in
+    whole = np.uint32 if values.dtype == np.uint8 else np.float64
+    sums = np.add.reduceat(values, first[:-1], axis=0, dtype=whole)
+    before = values[first] * (edges - first)[:, None]  # what of it belongs to the part before
+    before[-1] = 0  # the last edge is the end of its value, which is in the sum
+    return (sums - before[:-1] + before[1:]) * size / count
 
 
 def encode_png(image: Image.Image) -> bytes:
