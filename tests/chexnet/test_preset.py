@@ -73,3 +73,10 @@ def test_table_shows_what_differs(capsys):
     row = next(line for line in out.splitlines() if line.startswith("batch_size"))
     assert row.split()[1:] == [str(one.config.batch_size) for one in load_presets()]
     assert "lab (default)" in out
+
+
+def test_paper_is_the_recipe_of_the_paper():
+    config = PRESETS["paper"].config
+    recipe = (config.model, config.weights, config.image_size, config.batch_size, config.loss)
+    assert recipe == ("densenet121", "imagenet", 224, 16, "bce")
+    assert (config.learning_rate, config.decay, config.warmup_epochs) == (1e-3, "plateau", 0.0)
