@@ -2,9 +2,21 @@
 
 from invoke import Collection
 
-from commands import benches, clusters, data, images, machine, models, results, scaling, training
+from commands import (
+    benches,
+    clusters,
+    data,
+    images,
+    machine,
+    models,
+    reports,
+    results,
+    scaling,
+    training,
+)
 
 namespace = Collection()
-for theme in (images, machine, data, training, models, results, clusters, benches, scaling):
+themes = (images, machine, data, training, models, results, reports, clusters, benches, scaling)
+for theme in themes:
     for one in Collection.from_module(theme).tasks.values():
         namespace.add_task(one)

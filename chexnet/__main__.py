@@ -32,6 +32,7 @@ from chexnet.data_verbs import add_data_verbs
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
 from chexnet.model_verbs import add_model_verbs
 from chexnet.quiet import quiet_import
+from chexnet.report_verbs import add_report_verbs
 
 # How many ranks there are and which this is, before Horovod is there to ask.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -81,6 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(verbs)
     add_data_verbs(verbs)
     add_model_verbs(verbs)
+    add_report_verbs(verbs)
     return parser
 
 

@@ -49,10 +49,38 @@ class _Number(Argument):
             raise _exit(what, found, "give it in digits; see --help") from error
 
 
+class _Several(Argument):
+    """An option that takes every word up to the next option: ``--compare A B C``."""
+
+    def __init__(self, names: tuple[str, ...], *, help: str | None, attr_name: str | None) -> None:
+        super().__init__(names=names, kind=list, optional=True, help=help, attr_name=attr_name)
+
+    @property
+    def raw_value(self) -> None:
+        """Say that nothing was given yet, so that the parser goes on giving words."""
+        return None
+
+    @raw_value.setter
+    def raw_value(self, value: Any) -> None:
+        """Leave the words to `set_value`."""
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        """Take one more word; the parser says True where the words end."""
+        if value is not True:
+            super().set_value(value, cast)
+
+
 class _Task(Task):
+    several: tuple[str, ...] = ()
+
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return the task's own arguments."""
-        return [_told(one) for one in super().get_arguments(ignore_unknown_help)]
+        return [
+            _Several(one.names, help=one.help, attr_name=one.attr_name)
+            if one.name in self.several
+            else _told(one)
+            for one in super().get_arguments(ignore_unknown_help)
+        ]
 
 
 def _told(one: Argument) -> Argument:
@@ -69,12 +97,13 @@ class _TaskWithOperands(_Task):
 
 
 def command(
-    operands: tuple[str, ...] = (), **options: Any
+    operands: tuple[str, ...] = (), several: tuple[str, ...] = (), **options: Any
 ) -> Callable[[Callable[..., int | None]], Any]:
     """Make an Invoke task whose user errors print without a traceback.
 
     The function's return value is the exit code; None means 0. A task takes named options,
-    and operands without a name only where they are listed.
+    and operands without a name only where they are listed. Options in ``several`` take every
+    word up to the next option.
     """
 
     def decorate(function: Callable[..., int | None]) -> Any:
@@ -105,7 +134,9 @@ def command(
                 raise Exit(code=code)
 
         kind = _TaskWithOperands if operands else _Task
-        return task(klass=kind, positional=operands, auto_shortflags=False, **options)(body)
+        made = task(klass=kind, positional=operands, auto_shortflags=False, **options)(body)
+        made.several = several
+        return made
 
     return decorate
 
