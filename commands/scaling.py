@@ -10,7 +10,7 @@ from pathlib import Path
 
 from invoke import Context
 
-from commands.command import command, optional_path
+from commands.command import HOSTS_HELP, at_least, command, optional_path, required
 
 
 @command(
@@ -86,3 +86,54 @@ def plan_scaling(
     )  # fmt: skip
     request = Request(work, cluster, parse_numbers(gpus), json, optional_path(picture))
     show_plan(settle(request, [Path(one) for one in from_ or ()]))
+
+
+@command(
+    iterable=["data"],
+    help={
+        "output": "the record, a JSON file",
+        "ranks": "numbers of ranks, joined by commas",
+        "input": "some of synthetic, cached and real, joined by commas",
+        "data": "a prepared data folder, again for another format; by default made-up films",
+        "hosts": HOSTS_HELP,
+        "model": "what is trained: tiny, or densenet121 and the other networks",
+        "batch-size": "films of one rank in a step",
+        "crop": "px cut out of each film; 0 for all of it",
+        "device": "auto, gpu or cpu",
+        "steps": "timed in each round of each case",
+        "repeats": "rounds; the median counts, and the spread is kept",
+        "picture": "also draw it there: a .png or .svg file",
+        "stand-in": "a record of benchmarks.stand_in to draw beside it",
+        "dry-run": "print the command lines and run nothing",
+    },
+)
+def bench_scaling(
+    c: Context,
+    output: str = "",
+    ranks: str = "1,2",
+    input: str = "synthetic,cached,real",
+    data: list[str] | None = None,
+    hosts: str = "",
+    model: str = "tiny",
+    batch_size: int = 32,
+    crop: int = 64,
+    device: str = "auto",
+    steps: int = 20,
+    repeats: int = 3,
+    picture: str = "",
+    stand_in: str = "",
+    dry_run: bool = False,
+) -> None:
+    """Train on 1, 2, … ranks behind old, new and fast: images/s, efficiency, their spread."""
+    from benchmarks.scaling import Series, parse_inputs, parse_ranks, run_benchmark
+    from containers.hosts import parse_hosts
+
+    required(output=output)
+    at_least(1, **{"batch-size": batch_size, "steps": steps, "repeats": repeats})
+    at_least(0, crop=crop)
+    series = Series(
+        parse_ranks(ranks), parse_inputs(input), tuple(Path(one) for one in data or ()),
+        parse_hosts(hosts), model, batch_size, crop, device, steps, repeats,
+    )  # fmt: skip
+    run_benchmark(series, output=Path(output), picture=optional_path(picture),
+                  stand_in=optional_path(stand_in), dry_run=dry_run)  # fmt: skip

@@ -70,6 +70,8 @@ def draw_efficiency(panel: Axes, numbers: Sequence[int]) -> None:
 def draw_prediction(
     found: Sequence[Prediction],
     *,
+    name: str = "predicted",
+    title: str = "throughput",
     more: Mapping[str, Sequence[Prediction]] | None = None,
     published: Mapping[str, Mapping[int, float]] | None = None,
 ) -> Figure:
@@ -77,24 +79,26 @@ def draw_prediction(
 
     Args:
         found: the predictions.
+        name: what their line is called.
+        title: of the panel of rates.
         more: further ones, by what their line is called.
         published: efficiencies by GPUs, by what the points are called.
     """
     figure, (rates, shares) = new_figure()
-    lines = {"predicted": found, **(more or {})}
+    lines = {name: found, **(more or {})}
     numbers = [one.ranks for one in found]
     alone = found[0].images_per_s / found[0].ranks / found[0].efficiency
-    scale_axis(rates, numbers, title="throughput", height="images/s")
+    scale_axis(rates, numbers, title=title, height="images/s")
     rates.set_yscale("log", base=10)
     rates.plot(numbers, [alone * n for n in numbers], "--", color="grey", label="ideal")
     draw_efficiency(shares, numbers)
-    for (name, line), colour in zip(lines.items(), COLOURS, strict=False):
+    for (label, line), colour in zip(lines.items(), COLOURS, strict=False):
         xs = [one.ranks for one in line]
-        rates.plot(xs, [one.images_per_s for one in line], color=colour, label=name)
-        shares.plot(xs, [one.efficiency for one in line], color=colour, label=name)
+        rates.plot(xs, [one.images_per_s for one in line], color=colour, label=label)
+        shares.plot(xs, [one.efficiency for one in line], color=colour, label=label)
     rest = COLOURS[len(lines) :]
-    for (name, points), colour, mark in zip((published or {}).items(), rest, MARKS, strict=False):
-        shares.plot(list(points), list(points.values()), mark, color=colour, label=name)
+    for (label, points), colour, mark in zip((published or {}).items(), rest, MARKS, strict=False):
+        shares.plot(list(points), list(points.values()), mark, color=colour, label=label)
     rates.legend()
     shares.legend(loc="lower left", fontsize="small")
     for panel in (rates, shares):
