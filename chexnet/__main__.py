@@ -15,28 +15,20 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from chexnet import __version__
-from chexnet.config import (
-    DEFAULT_PRESET,
-    KEYS,
-    TrainConfig,
-    list_presets,
-    load_config,
-    render_config,
-)
 from chexnet.data_verbs import add_data_verbs
-from chexnet.errors import EXIT_FAILED, EXIT_GOOD, UserError
+from chexnet.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, UserError
 from chexnet.model_verbs import add_model_verbs
 from chexnet.quiet import quiet_import
 from chexnet.report_verbs import add_report_verbs
+from chexnet.train_verbs import add_train_verbs
 
 # How many ranks there are and which this is, before Horovod is there to ask.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
@@ -78,44 +70,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    _add_train(verbs)
+    add_train_verbs(verbs)
     _add_evaluate(verbs)
     add_data_verbs(verbs)
     add_model_verbs(verbs)
     add_report_verbs(verbs)
     return parser
-
-
-def _add_train(verbs: argparse._SubParsersAction) -> None:
-    train = verbs.add_parser(
-        "train",
-        help="train a network on prepared data",
-        description="Train a network and leave a run folder: config.json, record.json, "
-        "metrics.jsonl, checkpoints/.",
-        epilog=f"presets (--set preset=NAME): {', '.join(list_presets())}; the default is "
-        f"{DEFAULT_PRESET}. keys: {', '.join(KEYS)}.",
-    )
-    train.add_argument("--data", type=Path, required=True, metavar="DIR", help="prepared data")
-    train.add_argument("--run", type=Path, required=True, metavar="DIR", help="the run folder")
-    train.add_argument(
-        "--resume", action="store_true", help="continue after the last complete epoch of --run"
-    )
-    train.add_argument(
-        "--config", type=Path, metavar="FILE", help="TOML or JSON file of keys and values"
-    )
-    train.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
-    )
-    train.add_argument(
-        "--environment", type=Path, metavar="FILE", help="validation report to keep with the run"
-    )
-    train.add_argument("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
-    train.add_argument(
-        "--check",
-        action="store_true",
-        help="only look whether data, configuration and run folder fit; print the configuration",
-    )
-    train.set_defaults(work=_train)
 
 
 def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
@@ -133,49 +93,6 @@ def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
         "--data", type=Path, metavar="DIR", help="prepared data, if not the run's own"
     )
     evaluate.set_defaults(work=_evaluate)
-
-
-def _train(arguments: argparse.Namespace) -> None:
-    config = _choose_config(arguments)
-    if arguments.check:
-        _check(arguments, config)
-        return
-    begun = time.perf_counter()
-    with quiet_import():
-        from chexnet.train import train
-    train(
-        arguments.data,
-        folder=arguments.run,
-        config=config,
-        resume=arguments.resume,
-        environment=arguments.environment,
-        plan=arguments.plan,
-        command=tuple(sys.argv),
-        import_s=time.perf_counter() - begun,
-    )
-
-
-def _check(arguments: argparse.Namespace, config: TrainConfig) -> None:
-    """Say whether a training could begin, in a moment: nothing here needs TensorFlow."""
-    from chexnet.records import load_dataset
-    from chexnet.run import check_folder, fit_config
-    from chexnet.weights import find_weights
-
-    find_weights(config.model, config.weights)
-    dataset = load_dataset(arguments.data)
-    config = fit_config(config, dataset=dataset)
-    check_folder(arguments.run, config=config, data_sha256=dataset.sha256, resume=arguments.resume)
-    print(render_config(config), end="")
-
-
-def _choose_config(arguments: argparse.Namespace) -> TrainConfig:
-    """Return the configuration; that of the run where --resume stands alone."""
-    from chexnet.run import CONFIG, load_run_config
-
-    given = arguments.config or arguments.set
-    if arguments.resume and not given and (arguments.run / CONFIG).exists():
-        return load_run_config(arguments.run)
-    return load_config(arguments.config, settings=arguments.set)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -199,6 +116,9 @@ def _stop(message: str, *, code: int, run: Path | None) -> int:
     if _read_number(SIZE_VARIABLES, default=1) == 1:
         print(message, file=sys.stderr)
         return code
+    if rank and code == EXIT_REQUEUE:
+        # All stop together, and rank 0 says why.
+        os._exit(code)
     if rank:
         time.sleep(2)
         # Rank 0 waits for this one in an allreduce and cannot write any more.
@@ -212,13 +132,11 @@ def _stop(message: str, *, code: int, run: Path | None) -> int:
 
 def _record_end(run: Path | None, message: str) -> None:
     """Say in the record of a run why it stopped, unless rank 0 has."""
-    from chexnet.run import load_record, now, write_record
+    from chexnet.run_record import FAILED, end_record
 
     with suppress(OSError, UserError):
-        record = load_record(run) if run else None
-        if record and record.status == "running":
-            ended = replace(record, status="failed", ended=now(), error=message)
-            write_record(run, record=ended)
+        if run:
+            end_record(run, status=FAILED, error=message)
 
 
 def _read_number(variables: Sequence[str], *, default: int) -> int:

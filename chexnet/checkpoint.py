@@ -1,96 +1,55 @@
-"""Checkpoints: written whole or not at all, read strictly.
+"""The checkpoints of a run: which are kept, which is the newest and which the best.
 
-Knows the file (one ``.npz`` an epoch: the variables, a description, a hash of both), how
-many are kept, and what makes one unfit to load. Leaves when to write to ``train`` and what
-a run's folder holds besides to ``run``.
+Knows the folder's order, and what makes a checkpoint unfit for a network. Leaves the file to
+``checkpoint_file`` and when to write to ``saving``.
 
-Each file is written beside its place and moved there, so that a program killed at any
-moment leaves the older files as they were.
+Kept are the newest two of all, the newest two after an epoch, the best, and those of every
+n-th epoch where the configuration asks for them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import zipfile
-import zlib
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from chexnet.checkpoint_file import (
+    UNREADABLE,
+    Checkpoint,
+    Description,
+    collect_arrays,
+    load_checkpoint,
+    load_description,
+    write_checkpoint,
+)
 from chexnet.errors import EXIT_FAILED, UserError
 
-SCHEMA_VERSION = 2
 KEEP_NEWEST = 2
 PATTERN = "epoch-*.npz"
-
-# What reading a file that is damaged or no checkpoint may raise.
-# RuntimeError: a flipped bit can make zipfile believe in a password or in another
-# compression (NotImplementedError).
-_UNREADABLE = (
-    OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+_NAME = re.compile(r"epoch-(\d+)(?:-films-(\d+))?\.npz")
 
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Description:
-    """What a checkpoint says about itself.
-
-    Attributes:
-        epoch: epochs completed, from 1.
-        step: steps completed over the whole run.
-        model: name of the network.
-        data_size: height and width of the stored films, px.
-        input_size: height and width of what comes in: the film, or the crop of it, px.
-        image_size: height and width that the network works on, px.
-        precision: type of the weights.
-        findings: names of the outputs, in order.
-        normalisation: how bytes become what the network sees.
-        config_sha256: hash of the run's configuration.
-        validation_auroc: mean over the findings after that epoch; None if undefined.
-    """
-
-    epoch: int
-    step: int
-    model: str
-    data_size: int
-    input_size: int
-    image_size: int
-    precision: str
-    findings: tuple[str, ...]
-    normalisation: dict[str, Any]
-    config_sha256: str
-    validation_auroc: float | None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint that has been read and whose hash is right."""
-
-    path: Path
-    description: Description
-    model_values: tuple[np.ndarray, ...]
-    optimizer_values: tuple[np.ndarray, ...]
-
-
 def save_checkpoint(
-    folder: Path, *, description: Description, model: Sequence[Any], optimizer: Sequence[Any]
+    folder: Path,
+    *,
+    description: Description,
+    model: Sequence[Any],
+    optimizer: Sequence[Any],
+    keep_every: int = 0,
 ) -> Path:
-    """Write a checkpoint and remove those no longer kept: all but the last two and the best.
+    """Write a checkpoint, now, and remove those no longer kept.
 
     Args:
         folder: where the checkpoints of the run lie; made if need be.
         description: what it is.
         model: the model's Keras variables.
         optimizer: the optimizer's Keras variables.
+        keep_every: keep every n-th epoch's for good; 0: none.
 
     Returns:
         The path of the new file.
@@ -98,65 +57,20 @@ def save_checkpoint(
     Raises:
         UserError: the disk is full or the folder cannot be written.
     """
-    text = json.dumps({"schema_version": SCHEMA_VERSION} | asdict(description))
-    arrays = {"description": np.array(text)}
-    arrays |= {f"model/{n:04d}": variable.numpy() for n, variable in enumerate(model)}
-    arrays |= {f"optimizer/{n:04d}": variable.numpy() for n, variable in enumerate(optimizer)}
-    arrays["sha256"] = np.array(_hash_arrays(arrays))
-    path = folder / f"epoch-{description.epoch:04d}.npz"
-    temporary = folder / f".{path.name}.{os.getpid()}.tmp"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(folder)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise UserError(
-            f"a checkpoint written to {path}",
-            found=f"{error.strerror}",
-            fix="make room or choose another run folder, then continue with --resume",
-            exit_code=EXIT_FAILED,
-        ) from error
-    _remove_old(folder, newest=description.epoch)
+    path = folder / description.name
+    arrays = collect_arrays(
+        description,
+        model=[variable.numpy() for variable in model],
+        optimizer=[variable.numpy() for variable in optimizer],
+    )
+    write_checkpoint(path, arrays=arrays)
+    remove_old(folder, newest=path, keep_every=keep_every)
     return path
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint and check its hash.
-
-    Raises:
-        UserError: the file is missing, damaged or of another schema.
-    """
-    fix = "use another checkpoint of the run, or train again"
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        stored = str(arrays.pop("sha256"))
-        data = json.loads(str(arrays["description"]))
-    except _UNREADABLE as error:
-        reason = str(error) or type(error).__name__
-        raise UserError("a whole checkpoint", found=f"{path}: {reason}", fix=fix) from error
-    if stored != _hash_arrays(arrays):
-        raise UserError("a whole checkpoint", found=f"{path}: its hash differs", fix=fix)
-    if data.pop("schema_version", None) != SCHEMA_VERSION:
-        expected = f"a checkpoint of schema_version {SCHEMA_VERSION}"
-        raise UserError(expected, found=str(path), fix=fix)
-    return Checkpoint(
-        path=path,
-        description=Description(**data | {"findings": tuple(data["findings"])}),
-        model_values=_select(arrays, "model/"),
-        optimizer_values=_select(arrays, "optimizer/"),
-    )
-
-
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoint files, oldest epoch first."""
-    return sorted(folder.glob(PATTERN), key=_epoch_of)
+    """Return the checkpoint files, oldest first."""
+    return sorted(folder.glob(PATTERN), key=place_of)
 
 
 def load_newest(folder: Path, *, say: Say) -> Checkpoint | None:
@@ -240,23 +154,23 @@ def check_description(
         )
 
 
-def _epoch_of(path: Path) -> int:
-    digits = path.stem.removeprefix("epoch-")
-    return int(digits) if digits.isdigit() else 0
+def place_of(path: Path) -> tuple[int, int]:
+    """Return what a checkpoint's name says: epochs completed, and films of the next."""
+    match = _NAME.fullmatch(path.name)
+    return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
 
 
-def _merit(path: Path) -> tuple[int, float, int]:
+def _merit(path: Path) -> tuple[Any, ...]:
     """Return a key that sorts the best first, as `load_best` says.
 
-    Reads the description alone, not 85 MB of weights; a file whose description cannot be
-    read sorts last.
+    A file whose description cannot be read sorts last.
     """
+    epoch, films = place_of(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            value = json.loads(str(file["description"]))["validation_auroc"]
-    except _UNREADABLE:
-        return (2, 0.0, _epoch_of(path))
-    return (1, 0.0, -_epoch_of(path)) if value is None else (0, -value, _epoch_of(path))
+        value = load_description(path)["validation_auroc"]
+    except UNREADABLE:
+        return (2, 0.0, epoch, films)
+    return (1, 0.0, -epoch, -films) if value is None else (0, -value, epoch, films)
 
 
 def _load_whole(paths: Sequence[Path], say: Say) -> Iterator[Checkpoint]:
@@ -279,43 +193,23 @@ def _load_whole(paths: Sequence[Path], say: Say) -> Iterator[Checkpoint]:
         )
 
 
-def _remove_old(folder: Path, *, newest: int) -> None:
-    """Remove all checkpoints but the newest two and the best, and what a kill left behind.
+def remove_old(folder: Path, *, newest: Path, keep_every: int = 0) -> None:
+    """Remove the checkpoints that are not kept, and what a kill left behind.
 
-    Those of a later epoch than the one just written are damaged: the run was continued
+    Those of a later position than the one just written are damaged: the run was continued
     from before them.
     """
     for leftover in folder.glob(".epoch-*.tmp"):
         leftover.unlink(missing_ok=True)
     for path in list_checkpoints(folder):
-        if _epoch_of(path) > newest:
+        if place_of(path) > place_of(newest):
             path.unlink(missing_ok=True)
     paths = list_checkpoints(folder)
-    if len(paths) <= KEEP_NEWEST:
-        return
-    best = min(paths, key=_merit)
-    for path in paths[:-KEEP_NEWEST]:
-        if path != best:
+    whole = [path for path in paths if not place_of(path)[1]]
+    kept = {*paths[-KEEP_NEWEST:], *whole[-KEEP_NEWEST:]}
+    kept |= {path for path in whole if keep_every and place_of(path)[0] % keep_every == 0}
+    if len(kept) < len(paths):
+        kept.add(min(paths, key=_merit))
+    for path in paths:
+        if path not in kept:
             path.unlink(missing_ok=True)
-
-
-def _select(arrays: dict[str, np.ndarray], prefix: str) -> tuple[np.ndarray, ...]:
-    return tuple(arrays[name] for name in sorted(arrays) if name.startswith(prefix))
-
-
-def _hash_arrays(arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself last: the entry belongs to the folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

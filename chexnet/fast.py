@@ -44,7 +44,8 @@ class FastPipeline:
         training: an endless stream of full batches; otherwise one pass in order over this
             rank's share, each film's middle, with a smaller last batch.
         flip: mirror each film with probability 0.5 while training.
-        first_step: the step whose batch comes first; step n takes the films n*B*size …
+        first_film: where in the order of all films the first batch of all ranks begins; the
+            n-th after it takes the films first_film + n*B*size …
     """
 
     dataset: Dataset
@@ -56,7 +57,7 @@ class FastPipeline:
     seed: int = 0
     training: bool = True
     flip: bool = True
-    first_step: int = 0
+    first_film: int = 0
 
     def __iter__(self) -> Iterator[tuple[tf.Tensor, ...]]:
         """Yield images uint8 [B, crop, crop, 1] and labels float32 [B, 14].
@@ -75,8 +76,7 @@ class FastPipeline:
         threads = min(len(os.sched_getaffinity(0)), MOST_THREADS)
         source = self._training(arrays, table) if self.training else self._one_pass(arrays, table)
         return make_ahead(
-            source, first=self.first_step if self.training else 0, threads=threads,
-            ahead=threads + BATCHES_AHEAD,
+            source, first=0, threads=threads, ahead=threads + BATCHES_AHEAD,
         )  # fmt: skip
 
     def _training(self, arrays: FilmArrays, table: FilmTable):  # noqa: ANN202 - a Make
@@ -87,7 +87,7 @@ class FastPipeline:
         # Each is wanted twice: when the kernel is asked for its films, and when they are copied.
         @lru_cache(maxsize=2 * BATCHES_ASKED_FOR)
         def turns(step: int) -> Turns:
-            first = (step * self.size + self.rank) * self.batch_size
+            first = self.first_film + (step * self.size + self.rank) * self.batch_size
             return order.take(first, count=self.batch_size)
 
         def make(step: int) -> tuple[tf.Tensor, ...]:
@@ -111,6 +111,22 @@ class FastPipeline:
             return *_fill(arrays, table, turns=turns, buffers=buffers), tf.constant(names)
 
         return make
+
+
+def name_films(dataset: Dataset, *, split: str, seed: int, first: int, count: int) -> list[str]:
+    """Return the names of the films at some places of the training's order.
+
+    Args:
+        dataset: prepared data of format ``fast``.
+        split: which side is trained on.
+        seed: of the order.
+        first: place in the order, 0 or more.
+        count: how many.
+    """
+    about = dataset.splits[split]
+    table = _load_films(dataset.root / about.films.name, about.num_examples, about.films.sha256)
+    films = Order(about.num_examples, seed=seed).take(first, count=count).films
+    return [table.names[film] for film in films.tolist()]
 
 
 @lru_cache(maxsize=4)

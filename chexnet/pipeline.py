@@ -43,6 +43,7 @@ class _Share:
     seed: int
     flip: bool
     crop_px: int
+    skip: int
 
     @property
     def paths(self) -> list[str]:
@@ -59,7 +60,8 @@ def make_pipeline(
     size: int = 1,
     seed: int = 0,
     epoch: int = 0,
-    first_step: int = 0,
+    first_film: int = 0,
+    skip_batches: int = 0,
     training: bool = True,
     flip: bool = True,
     crop_px: int = 0,
@@ -75,8 +77,11 @@ def make_pipeline(
         size: number of ranks that share the films.
         seed: the same seed gives the same batches on the same rank.
         epoch: gives `old` and `new` another order, which starts with every epoch.
-        first_step: where `fast` begins in its one order for the whole run; step n of it
-            takes the same films on any number of ranks.
+        first_film: where `fast` begins in its one order for the whole run, counted in films
+            of all ranks together.
+        skip_batches: how many batches `old` and `new` leave out at the beginning of an epoch.
+            `new` reads the records of these again without decoding them; `old`, which decodes
+            before it shuffles, does it all again.
         training: an endless, shuffled stream of full batches; otherwise one pass
             in order over this rank's share, with a smaller last batch. That pass
             is the same for every pipeline. A rank's share of it may be empty.
@@ -106,11 +111,12 @@ def make_pipeline(
     if FORMATS_READ[name] == "fast":
         return FastPipeline(
             dataset, split, batch_size=batch_size, crop_px=crop_px, rank=rank, size=size,
-            seed=seed, training=training, flip=flip, first_step=first_step,
+            seed=seed, training=training, flip=flip, first_film=first_film,
         )  # fmt: skip
     # A seed of its own for each epoch and rank, as long as there are fewer than 1,000 ranks.
     mixed = seed + 1000 * epoch + rank
-    share = _Share(dataset, split, batch_size, rank, size, mixed, flip, crop_px)
+    skip = skip_batches * batch_size
+    share = _Share(dataset, split, batch_size, rank, size, mixed, flip, crop_px, skip)
     stream = _TRAINING[name](share) if training else _one_pass(share)
     return stream.with_options(_options())
 
@@ -134,7 +140,8 @@ def _old(share: _Share) -> tf.data.Dataset:
     )
     films = films.shard(share.size, share.rank)
     films = films.shuffle(SHUFFLE_BUFFER, seed=share.seed)
-    return films.repeat().batch(share.batch_size, drop_remainder=True).prefetch(1)
+    films = films.repeat().skip(share.skip)
+    return films.batch(share.batch_size, drop_remainder=True).prefetch(1)
 
 
 def _new(share: _Share) -> tf.data.Dataset:
@@ -158,8 +165,10 @@ def _new(share: _Share) -> tf.data.Dataset:
     # map and batch stand side by side, so tf.data makes them one operation
     # (map_and_batch_fusion below); the article's five parallel batches are the
     # number of films in the works.
-    films = _with_random(records, share.seed).map(
-        _training_parser(share), num_parallel_calls=PARALLEL_BATCHES * share.batch_size
+    films = (
+        _with_random(records, share.seed)
+        .skip(share.skip)
+        .map(_training_parser(share), num_parallel_calls=PARALLEL_BATCHES * share.batch_size)
     )
     return films.batch(share.batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 

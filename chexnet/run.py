@@ -1,85 +1,34 @@
 """The run folder: what a training leaves behind so that it can be understood and continued.
 
 Knows its files: config.json, environment.json, record.json, metrics.jsonl, checkpoints/.
-Only rank 0 writes them. Leaves checkpoints to ``checkpoint`` and what is measured to
-``train``.
+Only rank 0 writes them. Leaves checkpoints to ``checkpoint``, the record to ``run_record``,
+the metrics to ``metrics_log``, and who may write to ``run_lock``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import platform
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from chexnet.config import TrainConfig, find_differences, parse_config, render_config
 from chexnet.errors import UserError
+from chexnet.files import write_text
 from chexnet.fitting import best_pipeline, check_crop, check_pipeline
+from chexnet.metrics_log import METRICS
 from chexnet.records import Dataset
+from chexnet.run_lock import LOCK
+from chexnet.run_record import FINISHED, RECORD, RunRecord, load_record, write_record
+from chexnet.speed import settle_speed
 
-SCHEMA_VERSION = 1
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
-RECORD = "record.json"
-METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
-# What a launcher may put there before the training starts.
-ALLOWED_BEFORE = frozenset({ENVIRONMENT, "plan.json", "records"})
-FINISHED = "finished"
-PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "numpy")
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """What was run, on what, from what, and what came out.
-
-    Attributes:
-        status: ``running``, ``finished``, ``interrupted`` or ``failed``.
-        command: the words of the command line.
-        started: when, ISO 8601 in UTC; of the first start, if resumed.
-        ended: when it finished or stopped; None while it runs.
-        resumed_from: the epochs after which it was continued.
-        ranks: how many processes trained together.
-        hosts: names of their hosts, in the order of the ranks.
-        device: ``cpu`` or ``gpu``.
-        data: folder of the training data.
-        data_sha256: hash of its dataset.json, which names every record file's hash.
-        lock_sha256: hash of the image's lock ($CHEXNET_LOCK); None outside an image.
-        git_revision: of the program's checkout; None where there is none.
-        versions: of Python and the packages that compute.
-        horovod: what Horovod was built with.
-        startup_s: seconds to the first step, by part.
-        throughput: images_per_s over all ranks and seconds trained.
-        results: the final metrics.
-        error: why it stopped, where it did.
-    """
-
-    status: str
-    command: tuple[str, ...]
-    started: str
-    ranks: int
-    hosts: tuple[str, ...]
-    device: str
-    data: str
-    data_sha256: str
-    lock_sha256: str | None
-    git_revision: str | None
-    versions: Mapping[str, str]
-    horovod: Mapping[str, bool]
-    ended: str | None = None
-    resumed_from: tuple[int, ...] = ()
-    startup_s: Mapping[str, float] = field(default_factory=dict)
-    throughput: Mapping[str, float] = field(default_factory=dict)
-    results: Mapping[str, Any] = field(default_factory=dict)
-    error: str | None = None
+BAD_BATCH = "bad-batch.json"
+# What a launcher may put there before the training starts, and the lock.
+ALLOWED_BEFORE = frozenset({ENVIRONMENT, LOCK, "autotune.csv", "plan.json", "records"})
+# The files of a run, by the names of those who write them.
+FILES = (CONFIG, ENVIRONMENT, RECORD, METRICS, CHECKPOINTS, BAD_BATCH)
 
 
 def fit_config(config: TrainConfig, *, dataset: Dataset) -> TrainConfig:
@@ -101,11 +50,7 @@ def settle_config(config: TrainConfig, *, device: str) -> TrainConfig:
     config.json keeps what was asked for, so that a run may go on elsewhere; record.json tells
     what was chosen.
     """
-    on_gpu = device == "gpu"
-    chosen: dict[str, Any] = {}
-    if config.precision == "auto":
-        chosen["precision"] = "mixed_float16" if on_gpu else "float32"
-    return replace(config, **chosen)
+    return settle_speed(config, device=device)
 
 
 def begin_run(
@@ -198,51 +143,34 @@ def check_folder(
     return before
 
 
-def _open_folder(folder: Path, *, config: TrainConfig, environment: Path | None) -> None:
-    """Make the run folder and put its first files there."""
+def make_folder(folder: Path) -> None:
+    """Make the run folder, if it is not there.
+
+    Raises:
+        UserError: it cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _open_folder(folder: Path, *, config: TrainConfig, environment: Path | None) -> None:
+    """Make the run folder and put its first files there."""
+    make_folder(folder)
+    try:
         write_text(folder / CONFIG, text=render_config(config))
         if environment and environment.resolve() != (folder / ENVIRONMENT).resolve():
             shutil.copyfile(environment, folder / ENVIRONMENT)
     except OSError as error:
-        raise UserError(
-            f"a run folder that can be written at {folder}",
-            found=f"{error.filename}: {error.strerror}",
-            fix="choose another --run",
-        ) from error
+        raise _unwritable(folder, error) from error
 
 
-def make_record(
-    dataset: Dataset,
-    *,
-    hosts: Sequence[str],
-    device: str,
-    command: Sequence[str],
-    horovod: Mapping[str, bool],
-) -> RunRecord:
-    """Return the record of a run that begins now.
-
-    Args:
-        dataset: what it trains on.
-        hosts: the host of each rank, in the order of the ranks.
-        device: ``cpu`` or ``gpu``.
-        command: the command line.
-        horovod: what Horovod was built with.
-    """
-    return RunRecord(
-        status="running",
-        command=tuple(command),
-        started=now(),
-        ranks=len(hosts),
-        hosts=tuple(hosts),
-        device=device,
-        data=str(dataset.root.resolve()),
-        data_sha256=dataset.sha256,
-        lock_sha256=hash_lock(),
-        git_revision=find_revision(),
-        versions=list_versions(),
-        horovod=dict(horovod),
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(
+        f"a run folder that can be written at {folder}",
+        found=f"{error.filename}: {error.strerror}",
+        fix="choose another --run, or make room",
     )
 
 
@@ -261,112 +189,3 @@ def load_run_config(folder: Path) -> TrainConfig:
             found=f"{path}: {error.strerror}",
             fix="give the --run of a training",
         ) from error
-
-
-def load_record(folder: Path) -> RunRecord | None:
-    """Read the record of a run; None if there is none.
-
-    Raises:
-        UserError: it is not a record of this schema.
-    """
-    path = folder / RECORD
-    if not path.exists():
-        return None
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.pop("schema_version") != SCHEMA_VERSION:
-            raise ValueError("another schema_version")
-        tuples = {key: tuple(data[key]) for key in ("command", "hosts", "resumed_from")}
-        return RunRecord(**data | tuples)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"a run record of schema_version {SCHEMA_VERSION}",
-            found=f"{path}: {error!r}",
-            fix="remove that file; the run can still be continued and evaluated",
-        ) from error
-
-
-def write_record(folder: Path, *, record: RunRecord) -> None:
-    """Write ``record.json``."""
-    values = {"schema_version": SCHEMA_VERSION} | asdict(record)
-    write_text(folder / RECORD, text=json.dumps(values, indent=1) + "\n")
-
-
-def append_metrics(folder: Path, *, values: Mapping[str, Any]) -> None:
-    """Add one object to ``metrics.jsonl``."""
-    with (folder / METRICS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"schema_version": SCHEMA_VERSION} | dict(values)) + "\n")
-
-
-def trim_metrics(folder: Path, *, last_epoch: int) -> None:
-    """Drop what was logged after an epoch: those steps are about to be done again.
-
-    A last line that a kill cut short is dropped too.
-    """
-    path = folder / METRICS
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["epoch"] <= last_epoch:
-                kept.append(line)
-        except (ValueError, KeyError):
-            continue
-    write_text(path, text="".join(f"{line}\n" for line in kept))
-
-
-def write_text(path: Path, *, text: str) -> None:
-    """Write a file whole or not at all, also where the power fails in between."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def now() -> str:
-    """Return the time, ISO 8601 in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def list_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that compute."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def hash_lock() -> str | None:
-    """Return the hash of the file that $CHEXNET_LOCK names; None without one."""
-    name = os.environ.get("CHEXNET_LOCK")
-    path = Path(name) if name else None
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path and path.is_file() else None
-
-
-def find_revision() -> str | None:
-    """Return the git revision of the program; None where it is not known.
-
-    An image holds it in a file; elsewhere the checkout is asked. It ends in ``-dirty``
-    where files differ from it.
-    """
-    package = Path(__file__).resolve().parent
-    if (package / "REVISION").is_file():
-        return (package / "REVISION").read_text(encoding="utf-8").strip()
-    root = package.parent
-    if not (root / ".git").exists():  # installed, perhaps below somebody else's repository
-        return None
-    command = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
-    try:
-        done = subprocess.run(
-            [*command, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            capture_output=True, text=True, timeout=5, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None

@@ -1,6 +1,8 @@
-"""Stopping on SIGTERM and ctrl-C, at a point where nothing is half done.
+"""Stopping on SIGTERM, SIGUSR1 and ctrl-C, at a point where nothing is half done.
 
-Knows which signals ask for a stop. Leaves when to look to ``train``.
+Knows which signals ask for a stop. SIGUSR1 is what schedulers can send some time before they
+end a job, and what mpirun hands on to every rank without ending them itself. Leaves when to
+look, and what is kept, to ``epochs``.
 """
 
 from __future__ import annotations
@@ -8,13 +10,13 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
-from chexnet.errors import EXIT_FAILED, UserError
+from chexnet.errors import EXIT_REQUEUE, UserError
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class Interrupted(UserError):
-    """The user or the scheduler stopped the run."""
+    """The user or the scheduler stopped the run; it can be continued."""
 
 
 class StopSignal:
@@ -37,8 +39,22 @@ class StopSignal:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def interrupt(self, where: str) -> Interrupted:
+        """Return the error that ends the run.
+
+        Args:
+            where: what was going on and what is kept, for the message.
+        """
+        by = self.received or "a signal to another rank"
+        return Interrupted(
+            "to train to the end",
+            found=f"stopped by {by} {where}",
+            fix="continue with --resume",
+            exit_code=EXIT_REQUEUE,
+        )
+
     def check(self, where: str) -> None:
-        """Stop here if a stop was asked for.
+        """Stop here if a stop was asked for, without asking the other ranks.
 
         Args:
             where: what was going on, for the message.
@@ -47,12 +63,7 @@ class StopSignal:
             Interrupted: a signal has come.
         """
         if self.received:
-            raise Interrupted(
-                "to train to the end",
-                found=f"stopped by {self.received} {where}",
-                fix="continue from the last complete epoch with --resume",
-                exit_code=EXIT_FAILED,
-            )
+            raise self.interrupt(where)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number).name

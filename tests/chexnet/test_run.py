@@ -10,16 +10,8 @@ import pytest
 import chexnet.run
 from chexnet.config import load_config, render_config
 from chexnet.errors import UserError
-from chexnet.run import (
-    RunRecord,
-    append_metrics,
-    begin_run,
-    hash_lock,
-    load_record,
-    load_run_config,
-    trim_metrics,
-    write_record,
-)
+from chexnet.run import begin_run, load_run_config
+from chexnet.run_record import RunRecord, end_record, hash_lock, load_record, write_record
 
 CONFIG = load_config(settings=["preset=demo", "model=tiny"])
 RECORD = RunRecord(
@@ -129,14 +121,14 @@ def test_no_run_there(tmp_path):
         load_run_config(tmp_path)
 
 
-def test_metrics_after_the_resumed_step_are_dropped_with_the_torn_line(tmp_path):
-    for epoch, step in ((1, 13), (2, 12), (3, 18)):  # the second on other ranks than the first
-        append_metrics(tmp_path, values={"kind": "steps", "epoch": epoch, "step": step})
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"kind": "st')
-    trim_metrics(tmp_path, last_epoch=2)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [13, 12]
+def test_the_first_reason_to_stop_stays(tmp_path):
+    assert not end_record(tmp_path, status="failed", error="no record there")
+    write_record(tmp_path, record=RECORD)
+    assert end_record(tmp_path, status="failed", error="first")
+    assert not end_record(tmp_path, status="failed", error="second")
+    record = load_record(tmp_path)
+    assert (record.status, record.error) == ("failed", "first")
+    assert record.ended
 
 
 def test_lock_is_hashed(tmp_path, monkeypatch):
