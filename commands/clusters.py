@@ -62,10 +62,11 @@ def slurm_script(
     at_least(1, nodes=nodes, ranks_per_node=ranks_per_node, cpus_per_gpu=cpus_per_gpu)
     at_least(0, gpus_per_node=gpus_per_node, max_restarts=max_restarts)
     place = enterable(image)
+    there = str(place.absolute() if place and place.exists() else place or "")
     configuration = optional_path(config)
     request = JobRequest(
         Path(data).absolute(), Path(run).absolute(), nodes, gpus_per_node, ranks_per_node,
-        str(place.absolute()) if place else "", cpus_per_gpu, mem, time, partition, account, array,
+        there, cpus_per_gpu, mem, time, partition, account, array,
         configuration.absolute() if configuration else None, tuple(set or ()), max_restarts,
     )  # fmt: skip
     text = render_script(request, command=shlex.join(_as_asked()))

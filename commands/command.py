@@ -21,7 +21,10 @@ from env.stack import PROJECT
 UNSAID = -1  # of an option that takes a number: Invoke infers its type from a default
 
 HOSTS_HELP = "where the ranks run: NAME:RANKS,… in this order; slurm for those of the Slurm job"
-LAUNCHER_HELP = "auto, mpirun or srun; auto takes srun for --hosts inside a Slurm job"
+LAUNCHER_HELP = (
+    "auto, local (one rank), mpirun, srun or horovodrun; auto takes srun for --hosts inside a Slurm "
+    "job, else mpirun"
+)
 
 
 class _Help(Argument):

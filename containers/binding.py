@@ -13,7 +13,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from containers.launchers import Launch, Launcher, find_launcher, render_launch
+from containers.launch_lines import render_launch
+from containers.launchers import Launch, Launcher, find_launcher
 from containers.picture import render_picture
 from env.atomic import write_text
 from env.binding import BindingPlan, HostShare, plan_job, render_plan

@@ -19,6 +19,7 @@ from pathlib import Path
 from containers.blueprint import cache_folder
 from containers.layers import read_labels
 from containers.runtime import ENGINES, exec_command, find_engine, needs_fakeroot
+from containers.site import engine_of
 from env.errors import UserError
 
 SIF = "sif"
@@ -71,12 +72,14 @@ def need_enterable(image: Path) -> Path:
     Raises:
         UserError: it is none, or one that must be run by its engine.
     """
+    if engine_of(image)[0]:
+        return image
     kind = image_kind(str(image))
     if kind in (ARCHIVE, STORED):
         found = f"{image}, an archive" if kind == ARCHIVE else f"nothing at {image}"
         raise UserError("an image: a .sif file, or a root folder", found=found,
-                        fix="build one: invoke build-image --format singularity; a Docker image "
-                        "runs the command inside: docker run …")  # fmt: skip
+                        fix="build one: invoke build-image --format singularity; an image in an "
+                        "engine's store is named with it: podman:NAME, docker:NAME")  # fmt: skip
     return image
 
 

@@ -16,6 +16,7 @@ from containers.hosts import HostSlots, total_ranks
 from containers.launch import Site, plan_on, plan_ranks
 from containers.launchers import (
     AUTO,
+    LOCAL,
     MPIRUN,
     Launch,
     Launcher,
@@ -48,7 +49,7 @@ class Job:
     Attributes:
         ranks: processes; None for one, or as many as the hosts are to have.
         hosts: where they run; none for this machine alone.
-        launcher: ``"auto"``, ``"mpirun"`` or ``"srun"``.
+        launcher: one of ``containers.launchers.LAUNCHERS``.
         oversubscribe: allow more ranks than cores, bound to nothing.
         timeout_s: seconds that a launch of the validation may take.
     """
@@ -96,6 +97,9 @@ def choose_launcher(job: Job, *, environ: Mapping[str, str] = os.environ) -> Lau
     """
     refuse_misfit(job)
     launcher = find_launcher(job.launcher, remote=bool(job.hosts), environ=environ)
+    if launcher.kind == LOCAL and job.ranks not in (None, 1):
+        raise UserError("one rank, which needs no launcher", found=f"--ranks {job.ranks}",
+                        fix="use --launcher mpirun, or leave --ranks out")  # fmt: skip
     if job.hosts:
         require_agent(launcher, environ=environ)
     if in_foreign_step(environ) and job.hosts:

@@ -1,64 +1,28 @@
 """Turns a binding plan into a launcher's command line, and runs it.
 
-Leaves the plan to ``env.binding``, the launchers' flags to ``containers.launchers``, the prefix
-that enters an image to ``containers.runtime`` and signals to ``containers.stopping``. The same
-command line carries the validation's ranks and the training's, so that what was checked is what
-runs.
+Leaves the plan to ``env.binding``, the launchers' flags to ``containers.launch_lines``, the prefix
+that enters an image to ``containers.site`` and signals to ``containers.stopping``. The same command
+line carries the validation's ranks and the training's, so that what was checked is what runs.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 
-from containers.launchers import Launch, render_launch
-from containers.runtime import exec_command
+from containers.launch_lines import render_launch
+from containers.launchers import SRUN, Launch
+from containers.site import Site
 from containers.stopping import AsRanks, HandedOn
 from env.binding import BindingPlan, HostShare, plan_job
 from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, EXIT_WRONG_USE, UserError
 from env.probes.topology import probe_topology
 from env.stack import PROJECT
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where a command runs: this environment, or an image with folders bound into it.
-
-    Attributes:
-        image: a .sif file or another image that ``containers.runtime`` can enter.
-        binds: folders of the host that the image must see, at the same path.
-    """
-
-    image: Path | None = None
-    binds: tuple[Path, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse what is no image to enter.
-
-        Raises:
-            UserError: there is no such file or folder.
-        """
-        if self.image is not None and not self.image.exists():
-            raise UserError(
-                "an image: a .sif file, or a root folder",
-                found=f"nothing at {self.image}",
-                fix="build one: invoke build-image --format singularity; a Docker image runs "
-                "the command inside: docker run … invoke train …",
-            )
-
-    def enter(self, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs ``command`` at this site.
-
-        A leading ``python`` is the image's own there, and this interpreter here.
-        """
-        if self.image is None:
-            return [sys.executable, *command[1:]] if command[0] == "python" else list(command)
-        return exec_command(self.image, command, binds=[(bind, None) for bind in self.binds])
 
 
 def plan_ranks(ranks: int, *, oversubscribe: bool = False, device: str = "auto") -> BindingPlan:
@@ -93,8 +57,18 @@ def plan_on(
 
 
 def launch_command(launch: Launch, *, command: Sequence[str], site: Site) -> list[str]:
-    """Return the command line that runs ``command`` on every rank of a launch, at a site."""
-    return render_launch(launch, command=site.enter(command))
+    """Return the command line that runs ``command`` on every rank of a launch, at a site.
+
+    Raises:
+        UserError: the launcher cannot enter this image.
+    """
+    if site.by_srun and launch.launcher.kind != SRUN:
+        raise UserError(
+            f"srun, whose plugin enters {site.image}", found=f"ranks of {launch.launcher.kind}",
+            fix="run it inside a Slurm job with --hosts slurm, or use a .sif file",
+        )  # fmt: skip
+    launch = replace(launch, options=(*launch.options, *site.srun_options()))
+    return render_launch(launch, command=site.enter(command, rank=True))
 
 
 def project_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -106,7 +80,9 @@ def project_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {**environ, "PYTHONPATH": os.pathsep.join(folders), **terminal}
 
 
-def run_command(argv: Sequence[str], *, dry_run: bool = False, as_ranks: bool = False) -> int:
+def run_command(
+    argv: Sequence[str], *, dry_run: bool = False, ask_ranks: signal.Signals | None = None
+) -> int:
     """Run a command line, its output ours, and return its exit code.
 
     SIGTERM and SIGUSR1 are handed on as SIGTERM, so that the command stops in its own way; ctrl-C
@@ -116,7 +92,7 @@ def run_command(argv: Sequence[str], *, dry_run: bool = False, as_ranks: bool = 
     Args:
         argv: the command line.
         dry_run: print it, run nothing.
-        as_ranks: it is a launcher whose ranks write a checkpoint when told to stop.
+        ask_ranks: what makes it ask its ranks for a checkpoint, where it is their launcher.
 
     Returns:
         The exit code; 128 + n where signal n ended the command.
@@ -127,12 +103,12 @@ def run_command(argv: Sequence[str], *, dry_run: bool = False, as_ranks: bool = 
     if dry_run:
         print(shlex.join(argv))
         return 0
-    stopping = AsRanks() if as_ranks else HandedOn()
+    stopping = AsRanks(ask_ranks) if ask_ranks else HandedOn()
     with stopping.signals():
         try:
             # A group of its own: ctrl-C is then ours alone to hand on.
             child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=project_environ(),
-                                     process_group=0 if as_ranks else None)  # fmt: skip
+                                     process_group=0 if ask_ranks else None)  # fmt: skip
         except FileNotFoundError as error:
             raise missing_program(argv[0]) from error
         code = stopping.wait(child)

@@ -26,6 +26,7 @@ from containers.job import (
 from containers.launch import Site, launch_command, run_command
 from containers.launchers import Launch
 from containers.ranks import start_ranks
+from containers.site import sees_gpus
 from env.atomic import write_text
 from env.binding import render_plan
 from env.errors import EXIT_CANNOT_TELL, EXIT_FAILED, EXIT_GOOD, EXIT_WRONG_USE, UserError
@@ -229,7 +230,7 @@ def validate(validation: Validation, *, dry_run: bool = False) -> int:
     job = validation.job
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
-        site = Site(validation.image, binds=(folder,))
+        site = Site(validation.image, (folder,), sees_gpus(validation.device))
         report = folder / OUTPUTS["--json"]
         launch, code = prepare_launch(
             job, site=site, folder=folder, device=validation.device, report=report, dry_run=dry_run

@@ -10,15 +10,30 @@ import os
 import resource
 import shutil
 import subprocess
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from env.errors import UserError, unknown_name
 from recipes.layout import PACKAGES
 
 PROBE_TIMEOUT_S = 10
+Binds = Sequence[tuple[Path, Path | None]]
+# By these a launcher and Slurm tell a rank who it is, and libraries how to behave. Where Python and
+# its packages lie (PYTHONPATH, CHEXNET_VENV and their like) is the image's own matter.
+RANK_PREFIXES = (
+    "OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "HOROVOD_", "NCCL_", "UCX_", "TF_", "XLA_",
+    "KERAS_", "OMP_", "KMP_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CHEXNET_TERMINAL",
+)  # fmt: skip
+# $1 is the engine, the rest what follows "run".
+_WITH_VARIABLES = (
+    "engine=$1; shift; for name in $(awk 'BEGIN { for (n in ENVIRON) if (n ~ "
+    f"/^({'|'.join(RANK_PREFIXES)})[A-Za-z0-9_]*$/) print n }}'); "
+    'do set -- --env "$name" "$@"; done; exec "$engine" run "$@"'
+)
 HOST_CA_NAME = "host-ca.crt"
 _CAP_SYS_RESOURCE = 1 << 24  # linux/capability.h
 
@@ -78,9 +93,18 @@ class Engine(ABC):
 
     @abstractmethod
     def exec_command(
-        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
-    ) -> list[str]:
-        """Return the command line that runs a command inside an image."""
+        self, image: str, *, command: Sequence[str], binds: Binds, gpu: bool = False,
+        rank: bool = False,
+    ) -> list[str]:  # fmt: skip
+        """Return the command line that runs a command inside an image.
+
+        Args:
+            image: a file, or the name of a stored image.
+            command: what runs inside.
+            binds: folders of the host, with where the image sees them (None: the same path).
+            gpu: whether it is to see the host's GPUs and the driver's libraries.
+            rank: whether a launcher outside starts it, which tells it who it is by variables.
+        """
 
 
 class SingularityEngine(Engine):
@@ -108,8 +132,9 @@ class SingularityEngine(Engine):
         return [[*command, str(request.output), str(request.definition)]]
 
     def exec_command(
-        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
-    ) -> list[str]:
+        self, image: str, *, command: Sequence[str], binds: Binds, gpu: bool = False,
+        rank: bool = False,
+    ) -> list[str]:  # fmt: skip
         """Return an ``exec`` line.
 
         The environment is kept (no ``--cleanenv``): a host's mpirun tells its ranks who
@@ -120,8 +145,10 @@ class SingularityEngine(Engine):
         if os.geteuid() == 0 and not has_capability(_CAP_SYS_RESOURCE):
             # Root without its full set is refused: "Requesting capability set …".
             head.append("--no-privs")
+        if gpu:
+            head.append("--nv")
         for source, target in binds:
-            head += ["--bind", f"{source}:{target or source}"]
+            head += bind_words("--bind", source, target or source)
         return [*head, image, *command]
 
 
@@ -141,17 +168,45 @@ class DockerEngine(Engine):
         return [build, save]
 
     def exec_command(
-        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
-    ) -> list[str]:
-        """Return a ``run`` line; ranks talk over the host's network and shared memory."""
-        head = [self.name, "run", "--rm", "--network", "host", "--ipc", "host"]
+        self, image: str, *, command: Sequence[str], binds: Binds, gpu: bool = False,
+        rank: bool = False,
+    ) -> list[str]:  # fmt: skip
+        """Return a ``run`` line; ranks talk over the host's network and shared memory.
+
+        Nothing of the environment is seen inside. A rank gets the variables by which launchers and
+        libraries speak to it, whose names only the launcher knows, and the launcher's own
+        files and processes.
+        """
+        head = ["--rm", "--network", "host", "--ipc", "host", *self.user_options()]
+        if gpu:
+            head += self.gpu_options
+        if rank:
+            place = Path(tempfile.gettempdir())
+            head += ["--pid", "host", "--volume", f"{place}:{place}"]
+            # Memory of a process in another user namespace cannot be read past it.
+            head += ["--env", "OMPI_MCA_btl_vader_single_copy_mechanism=none"]
         for source, target in binds:
-            head += ["--volume", f"{source}:{target or source}"]
-        return [*head, "--workdir", str(Path.cwd()) if binds else "/", image, *command]
+            head += bind_words("--volume", source, target or source)
+        line = [*head, "--workdir", str(Path.cwd()) if binds else "/", image, *command]
+        if rank:
+            return ["sh", "-c", _WITH_VARIABLES, "rank", self.name, *line]
+        return [self.name, "run", *line]
+
+    gpu_options: ClassVar[tuple[str, ...]] = ("--gpus", "all")
+
+    def user_options(self) -> list[str]:
+        """Return what makes files that are written ours: the daemon is root."""
+        return [] if os.geteuid() == 0 else ["--user", f"{os.getuid()}:{os.getgid()}"]
 
 
 class PodmanEngine(DockerEngine):
     """Podman: Docker's options, no daemon, and archives by the name of their format."""
+
+    gpu_options: ClassVar[tuple[str, ...]] = ("--device", "nvidia.com/gpu=all")
+
+    def user_options(self) -> list[str]:
+        """Return what makes files that are written ours: root inside is another user outside."""
+        return [] if os.geteuid() == 0 else ["--userns", "keep-id"]
 
     def is_ready(self) -> bool:
         """Return whether the program is here and can read its own store."""
@@ -176,8 +231,9 @@ class BuildahEngine(Engine):
         return [build, push]
 
     def exec_command(
-        self, image: str, *, command: Sequence[str], binds: Sequence[tuple[Path, Path | None]]
-    ) -> list[str]:
+        self, image: str, *, command: Sequence[str], binds: Binds, gpu: bool = False,
+        rank: bool = False,
+    ) -> list[str]:  # fmt: skip
         """Refuse.
 
         Raises:
@@ -237,8 +293,10 @@ def exec_command(
     image: Path | str,
     command: Sequence[str],
     *,
-    binds: Sequence[tuple[Path, Path | None]] = (),
+    binds: Binds = (),
     engine: str | None = None,
+    gpu: bool = False,
+    rank: bool = False,
 ) -> list[str]:
     """Return the command line that runs a command inside an image.
 
@@ -247,6 +305,8 @@ def exec_command(
         command: what runs inside.
         binds: folders of the host with where the image sees them (None: the same path).
         engine: which to use; by default the first here that enters such an image.
+        gpu: whether it is to see the host's GPUs.
+        rank: whether a launcher outside starts it.
 
     Raises:
         UserError: the file is not there, or no engine is.
@@ -262,7 +322,23 @@ def exec_command(
     if is_file and not Path(image).exists():
         raise UserError("an image", found=f"no file {image}", fix="build it: invoke build-image")
     chosen = find_engine(format="singularity" if is_file else "docker", name=engine)
-    return chosen.exec_command(str(image), command=command, binds=binds)
+    return chosen.exec_command(str(image), command=command, binds=binds, gpu=gpu, rank=rank)
+
+
+def bind_words(option: str, source: Path, target: Path) -> list[str]:
+    """Return the words that let an image see a folder of the host.
+
+    Raises:
+        UserError: a path of several lines, which no engine reads.
+    """
+    if any(sign in f"{source}{target}" for sign in "\n\r\0"):
+        raise UserError("the path of a folder in one line", found=repr(str(source)),
+                        fix="rename it: engines read such options line by line")  # fmt: skip
+    if any(sign in f"{source}{target}" for sign in ',:"\\'):
+        # The short form takes paths apart at these; the long one is a line of CSV.
+        fields = ("type=bind", f"source={source}", f"target={target}")
+        return ["--mount", ",".join('"' + field.replace('"', '""') + '"' for field in fields)]
+    return [option, f"{source}:{target}"]
 
 
 def needs_fakeroot() -> bool:

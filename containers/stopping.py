@@ -19,7 +19,7 @@ from types import FrameType
 # of seconds for that, and Slurm gives 120 s by the line of our scripts.
 CHECKPOINT_S = 60.0
 # From then on the launcher ends its ranks, which Open MPI 4 takes four times its patience for.
-END_S = 25.0
+END_S = 20.0
 _POLL_S = 0.2
 _ASKS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 
@@ -91,8 +91,15 @@ class AsRanks(HandedOn):
 
     asks = _ASKS
 
-    def __init__(self, *, checkpoint_s: float = CHECKPOINT_S, end_s: float = END_S) -> None:
+    def __init__(
+        self,
+        ask: signal.Signals = signal.SIGUSR1,
+        *,
+        checkpoint_s: float = CHECKPOINT_S,
+        end_s: float = END_S,
+    ) -> None:
         super().__init__()
+        self._ask = ask
         self._checkpoint_s, self._end_s = checkpoint_s, end_s
         self._deadline: float | None = None
         self._ending = False
@@ -104,7 +111,7 @@ class AsRanks(HandedOn):
             name = signal.Signals(number).name
             print(f"{name}: asking the ranks for a checkpoint; once more ends them without one",
                   file=sys.stderr, flush=True)  # fmt: skip
-            self.send(signal.SIGUSR1)
+            self.send(self._ask)
         elif number != signal.SIGUSR1:
             self._end()
 

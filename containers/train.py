@@ -18,6 +18,7 @@ from containers.launch import Site, launch_command, project_environ, run_command
 from containers.preflight import Preflight, prepare_launch, run_preflight
 from containers.process import stoppable
 from containers.program import data_of, require, run_program
+from containers.site import sees_gpus
 from env.atomic import write_text
 from env.errors import EXIT_GOOD, EXIT_REQUEUE
 
@@ -71,9 +72,10 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     with stoppable(), tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(training.image, binds=(*shared, folder))
-        code, device = _check(site.enter([*_program(training), "--check"]), dry_run=dry_run)
+        code, device = ask_device(site.enter([*_program(training), "--check"]), dry_run=dry_run)
         if code != EXIT_GOOD:
             return code
+        site = replace(site, gpu=sees_gpus(device))
         launch, code = prepare_launch(
             training.job, site=site, folder=folder, device=device, dry_run=dry_run
         )
@@ -108,7 +110,9 @@ def _start(training: Training, preflight: Preflight, *, dry_run: bool) -> int:
         program += [option, str(path)]
     line = launch_command(preflight.launch, command=program, site=site)
     before = _end_of(training.run)
-    code = simplify(run_command(line, dry_run=dry_run, as_ranks=True))
+    code = simplify(
+        run_command(line, dry_run=dry_run, ask_ranks=preflight.launch.launcher.checkpoint_signal)
+    )
     # Launchers end what is left once a rank leaves, and may return that rank's code instead.
     stopped = _end_of(training.run)
     return EXIT_REQUEUE if code and stopped != before and stopped[0] == "interrupted" else code
@@ -143,7 +147,7 @@ def _weights_folders(training: Training) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def _check(argv: list[str], *, dry_run: bool) -> tuple[int, str]:
+def ask_device(argv: list[str], *, dry_run: bool) -> tuple[int, str]:
     """Let the program look at its configuration; return its exit code and the device it wants."""
     if dry_run:
         return run_command(argv, dry_run=True), "auto"

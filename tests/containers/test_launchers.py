@@ -7,13 +7,13 @@ import pytest
 
 from containers.hosts import HostSlots
 from containers.job import Job, choose_launcher
+from containers.launch_lines import render_launch
 from containers.launchers import (
     Launch,
     Launcher,
     find_launcher,
     forwarded,
     in_foreign_step,
-    render_launch,
     require_agent,
 )
 from env.binding import CORES, NONE, THREADS, BindingPlan, HostShare, RankBinding, plan_job
@@ -22,7 +22,11 @@ from env.network import Route
 from env.topology import Core, HostTopology
 
 FOUR = HostTopology("h", tuple(Core((n,)) for n in range(4)), (0, 1, 2, 3), (0, 1, 2, 3))
-PATIENCE = "--mca odls_base_sigkill_timeout 5"
+PATIENCE = "--mca odls_base_sigkill_timeout 2"
+KEEPALIVE = (
+    "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 "
+    "--mca oob_tcp_keepalive_probes 4"
+)
 OPEN_MPI_5 = Launcher(series=5)
 SRUN = Launcher("srun", pmi="pmix")
 ROUTE = Route(("10.0.0.0/24",), ("eth0", "ens3"))
@@ -87,7 +91,7 @@ def test_mpirun_over_hosts_names_hosts_networks_and_variables(monkeypatch):
     assert line(launch) == (
         f"mpirun {PATIENCE} --tag-output --host a:2,b:2 "
         "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 "
-        "-x PYTHONPATH -x NCCL_SOCKET_IFNAME==eth0,ens3 "
+        f"{KEEPALIVE} -x PYTHONPATH -x NCCL_SOCKET_IFNAME==eth0,ens3 "
         "-np 4 --map-by slot:OVERSUBSCRIBE --bind-to none prog"
     )
     fifth = line(Launch(FREE, OPEN_MPI_5, TWO, ROUTE, label=True))

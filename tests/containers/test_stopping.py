@@ -58,20 +58,20 @@ def child(log, answer):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
 def test_ranks_are_asked_for_a_checkpoint_first(send, number, capfd):
     log = send(number)
-    assert run_command(child(log, "leaves"), as_ranks=True) == 75
+    assert run_command(child(log, "leaves"), ask_ranks=signal.SIGUSR1) == 75
     assert log.read_text().split() == ["up", "SIGUSR1"]
     assert f"{number.name}: asking the ranks for a checkpoint" in capfd.readouterr().err
 
 
 def test_a_second_time_ends_ranks_without_one(send):
     log = send(signal.SIGTERM, signal.SIGTERM)
-    assert run_command(child(log, "stays"), as_ranks=True) == 9
+    assert run_command(child(log, "stays"), ask_ranks=signal.SIGUSR1) == 9
     assert log.read_text().split() == ["up", "SIGUSR1", "SIGTERM"]
 
 
 def test_a_second_announcement_of_the_scheduler_does_not(send):
     log = send(signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM)
-    assert run_command(child(log, "stays"), as_ranks=True) == 9
+    assert run_command(child(log, "stays"), ask_ranks=signal.SIGUSR1) == 9
     assert log.read_text().split() == ["up", "SIGUSR1", "SIGTERM"]
 
 
@@ -112,5 +112,5 @@ def test_other_commands_get_sigterm_for_what_a_scheduler_announces(send):
 
 def test_the_old_handlers_are_back(send):
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)]
-    assert run_command(["true"], as_ranks=True) == 0
+    assert run_command(["true"], ask_ranks=signal.SIGUSR1) == 0
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == before

@@ -22,7 +22,7 @@ def started(monkeypatch):
     """Record every command line; `codes` says what each kind returns."""
     lines, codes = [], {}
 
-    def run(argv, *, dry_run=False, as_ranks=False):
+    def run(argv, *, dry_run=False, ask_ranks=None):
         kind = "launch" if argv[0] == "mpirun" else "static"
         if "--records" in argv:
             kind = "verdict"
@@ -36,7 +36,9 @@ def started(monkeypatch):
     monkeypatch.setattr(module, "run_command", run)
     monkeypatch.setattr("containers.preflight.run_command", run)
     monkeypatch.setattr("containers.preflight.start_ranks", start)
-    monkeypatch.setattr(module, "_check", lambda argv, *, dry_run: (codes.get("check", 0), "cpu"))
+    monkeypatch.setattr(
+        module, "ask_device", lambda argv, *, dry_run: (codes.get("check", 0), "cpu")
+    )
     return lines, codes
 
 

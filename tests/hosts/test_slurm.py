@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from containers.hosts import HostSlots
-from containers.launchers import Launch, Launcher, render_launch
+from containers.launch_lines import render_launch
+from containers.launchers import Launch, Launcher
 from env.binding import CORES, BindingPlan, RankBinding
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slurm]
