@@ -22,6 +22,7 @@ from chexnet import __version__
 from chexnet.data_verbs import add_data_verbs
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, UserError
 from chexnet.model_verbs import add_model_verbs
+from chexnet.predict_verbs import add_predict_verbs
 from chexnet.quiet import quiet_import
 from chexnet.report_verbs import add_report_verbs
 from chexnet.train_verbs import add_train_verbs
@@ -74,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(verbs)
     add_data_verbs(verbs)
     add_model_verbs(verbs)
+    add_predict_verbs(verbs)
     add_report_verbs(verbs)
     return parser
 

@@ -45,12 +45,12 @@ def map_in_order(
     if workers < 1:
         raise UserError("at least one worker", found=str(workers), fix="use --workers 1 or more")
     if workers == 1 or len(items) <= chunk:
-        yield from _with_progress(map(function, items), total=len(items), label=label)
+        yield from with_progress(map(function, items), total=len(items), label=label)
         return
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_ignore_stop)
     try:
         results = pool.map(function, items, chunksize=chunk)
-        yield from _with_progress(results, total=len(items), label=label)
+        yield from with_progress(results, total=len(items), label=label)
     except BrokenProcessPool as error:
         raise UserError(
             f"{workers} workers that finish",
@@ -67,7 +67,14 @@ def _ignore_stop() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _with_progress(results: Iterable[R], *, total: int, label: str) -> Iterator[R]:
+def with_progress(results: Iterable[R], *, total: int, label: str) -> Iterator[R]:
+    """Yield the results, and show on stderr how many have come: a bar, or a line now and then.
+
+    Args:
+        results: what is worked on.
+        total: how many there will be.
+        label: what the line calls them, e.g. ``"films prepared"``.
+    """
     show = _bar(results, total, label) if sys.stderr.isatty() else _lines(results, total, label)
     yield from show
 
