@@ -20,12 +20,13 @@ import tensorflow as tf
 from chexnet import distributed
 from chexnet.bad_batch import BadLoss, find_bad, refuse_losses
 from chexnet.job import Job
-from chexnet.metrics_log import STEPS, append_metrics
+from chexnet.journal import Journal
+from chexnet.metrics_log import STEPS
 from chexnet.pipeline import make_pipeline
 from chexnet.position import Position, Tally
 from chexnet.records import named_damage
 from chexnet.saving import CheckpointWriter, gather_statistics
-from chexnet.schedule import learning_rate
+from chexnet.schedule import Seen, learning_rate
 from chexnet.step import Trainer
 
 MOST_STEPS_A_WINDOW = 50
@@ -78,10 +79,25 @@ class Steps:
         trainer: Trainer,
         *,
         position: Position,
+        seen: Seen,
         writer: CheckpointWriter,
+        journal: Journal,
         startup: dict[str, float],
     ) -> None:
+        """Prepare the epoch that follows on a position.
+
+        Args:
+            job: the run.
+            trainer: takes the steps.
+            position: where the run is.
+            seen: what the plateau of the learning rate has seen.
+            writer: of checkpoints.
+            journal: of what is measured.
+            startup: gets the seconds of the first call, if it has none.
+        """
         self.position = position
+        self._seen = seen
+        self._journal = journal
         self._job = job
         self._trainer = trainer
         self._writer = writer
@@ -128,7 +144,8 @@ class Steps:
         job, done = self._job, self.position.epoch_step
         first = self.position.step(job.steps)
         count = self._count_steps()
-        rates = [learning_rate(job.schedule, step=first + n) for n in range(count)]
+        factor = float(self._seen.get("factor") or 1.0)
+        rates = [learning_rate(job.schedule, step=first + n, factor=factor) for n in range(count)]
         self._trainer.timed_steps(batches, rates=rates, meters=[self._gauge])
         self._startup.setdefault("first_step", self._gauge.seconds)
         self.position = self.position.advance(count, images_per_step=job.images_per_step)
@@ -186,15 +203,14 @@ class Steps:
         self.collect()
         job = self._job
         measured = self.position.window.measure(images_per_batch=images_per_loss(job))
-        if job.ranks.is_first:
-            values = {
-                "kind": STEPS,
-                "step": step,
-                "epoch": self.position.epoch + 1,
-                "examples": self.position.examples,
-                "lr": rate,
-            }
-            append_metrics(job.folder, values=values | measured)
+        values = {
+            "kind": STEPS,
+            "step": step,
+            "epoch": self.position.epoch + 1,
+            "examples": self.position.examples,
+            "lr": rate,
+        }
+        self._journal.add(values | measured)
         self.position = self.position.close_window()
         job.reporter.show_window(
             f"loss {measured['loss']:.4f}  {measured['images_per_s']:.0f} images/s  "
@@ -208,7 +224,7 @@ class Steps:
             return
         self.collect()
         values = gather_statistics(self._trainer, size=self._job.ranks.size)
-        description = self._job.describe(self.position)
+        description = self._job.describe(self.position, seen=self._seen)
         self._writer.save(self._trainer, description=description, rank_values=values)
         self._saved = self.position
 

@@ -18,7 +18,7 @@ from chexnet.position import Position
 from chexnet.progress import Reporter
 from chexnet.records import Dataset
 from chexnet.run import CHECKPOINTS
-from chexnet.schedule import Schedule, make_schedule
+from chexnet.schedule import Schedule, Seen, make_schedule
 from chexnet.signals import StopSignal
 from chexnet.weights import find_normalisation
 
@@ -59,8 +59,16 @@ class Job:
         """Return the folder of the run's checkpoints."""
         return self.folder / CHECKPOINTS
 
-    def describe(self, position: Position, *, auroc: float | None = None) -> Description:
-        """Return what a checkpoint at a position says about itself."""
+    def describe(
+        self, position: Position, *, seen: Seen, auroc: float | None = None
+    ) -> Description:
+        """Return what a checkpoint at a position says about itself.
+
+        Args:
+            position: where the run is.
+            seen: what the plateau of the learning rate has seen.
+            auroc: of the validation, after an epoch.
+        """
         return Description(
             epoch=position.epoch,
             step=position.step(self.steps),
@@ -75,6 +83,7 @@ class Job:
             validation_auroc=auroc,
             ranks=self.ranks.size,
             position=position,
+            schedule_state=dict(seen),
         )
 
 

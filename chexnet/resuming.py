@@ -17,32 +17,40 @@ from chexnet.metrics_log import trim_metrics
 from chexnet.position import Position, summarize
 from chexnet.run_record import load_record, write_record
 from chexnet.saving import set_statistics
+from chexnet.schedule import Seen
 from chexnet.step import Trainer
 from chexnet.weights import find_normalisation
 
 
-def resume(job: Job, trainer: Trainer) -> Position:
+def resume(job: Job, trainer: Trainer) -> tuple[Position, Seen]:
     """Give every rank the state of the newest whole checkpoint; every rank calls this.
 
     Returns:
-        Where the run is; its beginning where there is no checkpoint.
+        Where the run is, its beginning where there is no checkpoint; and what the plateau of
+        the learning rate has seen.
 
     Raises:
         UserError: every checkpoint is damaged, or of another network.
     """
-    position, statistics = distributed.on_first(lambda: _restore(job, trainer), name="restore")
+    position, seen, statistics = distributed.on_first(
+        lambda: _restore(job, trainer), name="restore"
+    )
     distributed.broadcast_state(trainer.variables)
     if statistics is not None:
         set_statistics(trainer, values=statistics[job.ranks.rank])
-    return position.fit(images_per_step=job.images_per_step, steps_per_epoch=job.steps)
+    fitted = position.fit(images_per_step=job.images_per_step, steps_per_epoch=job.steps)
+    return fitted, seen
 
 
-def _restore(job: Job, trainer: Trainer) -> tuple[Position, np.ndarray | None]:
-    """Return the position and each rank's moving statistics, if they are those of these ranks."""
+def _restore(job: Job, trainer: Trainer) -> tuple[Position, Seen, np.ndarray | None]:
+    """Return the position, what the plateau has seen, and each rank's moving statistics.
+
+    These only where there are as many ranks as before; else all begin with their mean.
+    """
     checkpoint = load_newest(job.checkpoints, say=job.reporter.say)
     if checkpoint is None:
         trim_metrics(job.folder, position=Position())
-        return Position(), None
+        return Position(), {}, None
     found, where = checkpoint.description, str(checkpoint.path)
     check_description(
         found,
@@ -65,7 +73,7 @@ def _restore(job: Job, trainer: Trainer) -> tuple[Position, np.ndarray | None]:
         write_record(job.folder, record=replace(record, resumed_from=(*record.resumed_from, entry)))
     _tell(job, checkpoint)
     same = found.ranks == job.ranks.size
-    return found.position, checkpoint.rank_values if same else None
+    return found.position, found.schedule_state, checkpoint.rank_values if same else None
 
 
 def _tell(job: Job, checkpoint: Checkpoint) -> None:

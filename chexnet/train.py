@@ -29,8 +29,9 @@ from chexnet.errors import UserError
 from chexnet.evaluate import Predict, make_predict, score_split
 from chexnet.fitting import MOST_INPUT_WAIT, advise_on_wait
 from chexnet.job import Job, make_job
+from chexnet.journal import Journal
 from chexnet.metrics import Scores
-from chexnet.metrics_log import EPOCH, append_metrics
+from chexnet.metrics_log import EPOCH
 from chexnet.model import build_model
 from chexnet.position import Position, summarize
 from chexnet.records import load_dataset
@@ -47,7 +48,7 @@ from chexnet.run_record import (
     update_record,
 )
 from chexnet.saving import CheckpointWriter
-from chexnet.schedule import learning_rate
+from chexnet.schedule import Seen, learning_rate, watch_plateau
 from chexnet.signals import Interrupted, StopSignal
 from chexnet.step import Trainer
 from chexnet.watch import Watch, describe_process
@@ -131,7 +132,7 @@ def _run(job: Job, *, startup: dict[str, float]) -> None:
     """Build, go on where the run is, train to the end."""
     trainer = _build(job, startup=startup)
     begun = time.perf_counter()
-    position = resume_run(job, trainer)
+    position, seen = resume_run(job, trainer)
     startup["broadcast"] = time.perf_counter() - begun
     _note(job, effective=describe_effective(job, trainer))
     if position.epoch >= job.config.epochs:
@@ -145,7 +146,9 @@ def _run(job: Job, *, startup: dict[str, float]) -> None:
             f"{job.config.image_size} px; {job.ranks.size} ranks x batch {job.config.batch_size}, "
             f"{job.steps} steps an epoch, epochs {position.epoch + 1} to {job.config.epochs}"
         )
-        Training(job, trainer, startup=startup).run(position)
+        first_step = position.step(job.steps)
+        with Journal(job.folder, enabled=job.ranks.is_first, first_step=first_step) as journal:
+            Training(job, trainer, seen=seen, journal=journal, startup=startup).run(position)
     _note(job, status=FINISHED, ended=now())
     job.reporter.say(f"finished: {job.folder}")
 
@@ -172,8 +175,18 @@ def _build(job: Job, *, startup: dict[str, float]) -> Trainer:
 class Training:
     """The epochs of a run: steps, validation, checkpoint, record."""
 
-    def __init__(self, job: Job, trainer: Trainer, *, startup: dict[str, float]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        trainer: Trainer,
+        *,
+        seen: Seen,
+        journal: Journal,
+        startup: dict[str, float],
+    ) -> None:
         self._job = job
+        self._seen = seen
+        self._journal = journal
         self._trainer = trainer
         self._startup = startup
         self._writer = CheckpointWriter(
@@ -187,8 +200,10 @@ class Training:
         """Train from a position to the last epoch."""
         job = self._job
         while position.epoch < job.config.epochs:
-            steps = Steps(job, self._trainer, position=position, writer=self._writer,
-                          startup=self._startup)  # fmt: skip
+            steps = Steps(
+                job, self._trainer, position=position, seen=self._seen, writer=self._writer,
+                journal=self._journal, startup=self._startup,
+            )  # fmt: skip
             begun, before = time.perf_counter(), position.examples
             position = steps.run()
             predict = self._predict
@@ -208,28 +223,41 @@ class Training:
     def _finish_epoch(self, position: Position, *, scores: Scores | None) -> Position:
         """Write metrics, checkpoint and record of an epoch; return the position after it."""
         job, after = self._job, position.close_epoch()
-        auroc = scores.mean_auroc if scores else None
+        auroc, loss = (scores.mean_auroc, scores.loss) if scores else (None, None)
         measured = position.whole.measure(images_per_batch=images_per_loss(job))
-        step = after.step(job.steps)
-        seconds = position.whole.seconds + self._validation_s
+        step, seconds = after.step(job.steps), position.whole.seconds + self._validation_s
+        factor = float(self._seen.get("factor") or 1.0)
         values = {
             "kind": EPOCH,
             "step": step,
             "epoch": after.epoch,
             "examples": after.examples,
-            "lr": learning_rate(job.schedule, step=step - 1),
+            "lr": learning_rate(job.schedule, step=step - 1, factor=factor),
             "validation_auroc": auroc,
+            "validation_loss": loss,
             "validation_num_defined": scores.num_defined if scores else 0,
             "seconds": seconds,
         }
-        if job.ranks.is_first:
-            # Before the checkpoint: a run that goes on from it finds the line there.
-            append_metrics(job.folder, values=values | measured)
-        self._writer.save(self._trainer, description=job.describe(after, auroc=auroc))
-        results = {"epoch": after.epoch, "loss": measured["loss"], "validation_auroc": auroc}
-        throughput = self._trained.measure(measured["images_per_s"])
-        _note(job, results=results, startup_s=self._startup, throughput=throughput,
-              position=summarize(after, steps_per_epoch=job.steps))  # fmt: skip
+        # Before the checkpoint: a run that goes on from it finds the line there.
+        self._journal.add(values | measured)
+        self._seen = watch_plateau(job.schedule, step=step, loss=loss, seen=self._seen)
+        description = job.describe(after, seen=self._seen, auroc=auroc)
+        self._writer.save(self._trainer, description=description)
+        self._tell(after, measured=measured, auroc=auroc, seconds=seconds)
+        return after
+
+    def _tell(
+        self, after: Position, *, measured: dict[str, float], auroc: float | None, seconds: float
+    ) -> None:
+        """Put an epoch into the record and before the user."""
+        job = self._job
+        _note(
+            job,
+            results={"epoch": after.epoch, "loss": measured["loss"], "validation_auroc": auroc},
+            startup_s=self._startup,
+            throughput=self._trained.measure(measured["images_per_s"]),
+            position=summarize(after, steps_per_epoch=job.steps),
+        )
         shown = "undefined" if auroc is None else f"{auroc:.4f}"
         job.reporter.say(
             f"epoch {after.epoch}/{job.config.epochs}  loss {measured['loss']:.4f}  validation "
@@ -237,7 +265,6 @@ class Training:
         )
         if measured["input_wait_fraction"] > MOST_INPUT_WAIT:
             job.reporter.say(advise_on_wait(measured["input_wait_fraction"], job.config.pipeline))
-        return after
 
     def _stoppable(self, predict: Predict) -> Predict:
         """Return a prediction that a signal stops, where all that was trained is kept already.
