@@ -28,6 +28,7 @@ from env.probes.rank import observe_rank
 from env.records import load_launch, load_records, print_record, record_path
 from env.report import Report, print_text, render_json
 from env.site import load_site, record_site, render_site
+from env.symptoms import render_symptoms
 from env.validate import (
     PROBES,
     collect_static,
@@ -138,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write the names of failing hosts, joined by commas, for srun --exclude")
     add("--list", action="store_true", help="list the checks and stop")
     add("--table", action="store_true", help="print the page docs/checks.md and stop")
+    add("--symptoms", action="store_true", help="print the page docs/troubleshooting.md and stop")
     add("--explain", metavar="ID", help="say what a check reads, how it judges, what to do; stop")
     # fmt: on
     return parser
@@ -145,8 +147,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _validate(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    if args.list or args.explain or args.table:
-        page = render_table() if args.table else _list()
+    if args.list or args.explain or args.table or args.symptoms:
+        page = render_table() if args.table else render_symptoms() if args.symptoms else _list()
         print(_explain(args.explain) if args.explain else page)
         return 0
     checks, skipped = select_checks(
