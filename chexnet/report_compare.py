@@ -52,7 +52,6 @@ class Group:
         comparable: what else they may be compared with.
         runs: each with its evaluation.
         rows: each finding's name and every run's scores, in the order of the runs.
-        best: mean AUROC of the best.
         curves: ROC of each finding, all runs together.
     """
 
@@ -60,7 +59,6 @@ class Group:
     comparable: str
     runs: tuple[tuple[Compared, Evaluation], ...]
     rows: tuple[tuple[str, tuple[Any, ...]], ...]
-    best: float | None
     curves: tuple[Figure, ...]
 
 
@@ -126,14 +124,12 @@ def group_runs(runs: Sequence[Compared]) -> list[Group]:
     groups = []
     for members in scored.values():
         _, first = members[0]
-        means = [one.mean_auroc for _, one in members if one.mean_auroc is not None]
         groups.append(
             Group(
                 films=describe_films(first),
                 comparable=describe_split(first),
                 runs=tuple(members),
                 rows=_list_rows(members),
-                best=max(means, default=None),
                 curves=_draw_curves(members),
             )
         )
@@ -187,7 +183,7 @@ def _draw_key(colour: int) -> Markup:
 def _overlay(
     title: str, runs: Sequence[Compared], *, kind: str, key: str, y: Axis
 ) -> Figure | None:
-    style = "marked" if kind == "epoch" else "thin"
+    style = "marked" if kind == "epoch" else "line"
     lines = [Line("", run.folder.metrics.curve(kind, key), run.colour, style) for run in runs]
     if not any(line.points for line in lines):
         return None

@@ -76,6 +76,8 @@ def _plot_learning(folder: RunFolder) -> Figure | None:
             marker = "o" if kind == "epoch" else None
             label = "validation" if key == "validation_loss" else "training"
             axes.plot(*_split(points), color=colour, marker=marker, markersize=4, label=label)
+        if title == "films/s":
+            axes.set_ylim(bottom=0)
         if len(lines) > 1:
             axes.legend(fontsize=8, frameon=False)
     figure.subplots_adjust(left=0.07, right=0.98, top=0.9, bottom=0.11, hspace=0.4, wspace=0.18)
@@ -90,7 +92,8 @@ def _plot_roc(main: Evaluation) -> Figure | None:
 
     shown = [one for one in main.findings if one.roc]
     title = (
-        f"ROC on {main.num_examples:,} {main.split} films: mean AUROC {show_score(main.mean_auroc)}"
+        f"True over false positives, {main.num_examples:,} {main.split} films: "
+        f"mean AUROC {show_score(main.mean_auroc)}"
     )
     return _small_multiples(shown, draw, title=title)
 
