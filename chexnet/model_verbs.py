@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
+from chexnet.config import load_config, render_config
+from chexnet.errors import UserError
+from chexnet.quiet import quiet_import
 from chexnet.weights import PUBLISHED, WEIGHTS_VARIABLE, weights_folder
 
 
 def add_model_verbs(verbs: argparse._SubParsersAction) -> None:
     """Add these verbs to the program's parser."""
-    for add in (_add_fetch, _add_presets, _add_compare):
+    for add in (_add_fetch, _add_presets, _add_compare, _add_profile):
         add(verbs)
 
 
@@ -66,6 +70,27 @@ def _add_compare(verbs: argparse._SubParsersAction) -> None:
     compare.set_defaults(work=_compare)
 
 
+def _add_profile(verbs: argparse._SubParsersAction) -> None:
+    profile = verbs.add_parser(
+        "profile",
+        help="say what limits a training: input, communication, starting operations, computing",
+        description="Take some hundred steps of a training and measure where their time goes. "
+        "Leaves profile.json, profile.png, Horovod's timeline.json and TensorFlow's trace/; "
+        "nothing is trained. A launcher starts the same line on every rank.",
+    )
+    add = profile.add_argument
+    add("--data", type=Path, required=True, metavar="DIR", help="prepared data")
+    add("--output", type=Path, required=True, metavar="DIR", help="a new folder for the files")
+    add("--steps", type=int, default=200, metavar="N",
+        help="about so many of each kind (default %(default)s)")  # fmt: skip
+    add("--config", type=Path, metavar="FILE", help="TOML or JSON file of keys and values")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    add("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
+    add("--check", action="store_true",
+        help="only look whether data and configuration fit; print the configuration")  # fmt: skip
+    profile.set_defaults(work=_profile)
+
+
 def _fetch_weights(arguments: argparse.Namespace) -> None:
     from chexnet.fetching import fetch_weights
 
@@ -102,3 +127,21 @@ def _compare(arguments: argparse.Namespace) -> None:
         print(json.dumps(comparison_as_json(comparison), indent=1))
     else:
         print_comparison(comparison, console=Console())
+
+
+def _profile(arguments: argparse.Namespace) -> None:
+    if arguments.steps < 1:
+        raise UserError("--steps of 1 or more", found=str(arguments.steps), fix="see --help")
+    config = load_config(arguments.config, settings=arguments.set)
+    if arguments.check:
+        from chexnet.records import load_dataset
+        from chexnet.run import fit_config
+
+        print(render_config(fit_config(config, dataset=load_dataset(arguments.data))), end="")
+        return
+    with quiet_import():
+        from chexnet.profile_files import profile
+    profile(
+        arguments.data, folder=arguments.output, config=config, steps=arguments.steps,
+        plan=arguments.plan, command=tuple(sys.argv),
+    )  # fmt: skip

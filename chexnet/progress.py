@@ -25,11 +25,12 @@ class Reporter:
         terminal: whether a person is watching, so that a bar makes sense.
     """
 
-    def __init__(self, *, enabled: bool, total_steps: int = 0) -> None:
+    def __init__(self, *, enabled: bool, total_steps: int = 0, work: str = "training") -> None:
         self.enabled = enabled
         self.terminal = enabled and _is_watched()
         self._console = Console(highlight=False, soft_wrap=True)
         self._total = total_steps
+        self._work = work
         self._bar: Progress | None = None
 
     def __enter__(self) -> Reporter:
@@ -42,7 +43,7 @@ class Reporter:
                 TextColumn("{task.fields[numbers]}"),
                 console=self._console,
             )
-            self._task = self._bar.add_task("training", total=self._total, numbers="")
+            self._task = self._bar.add_task(self._work, total=self._total, numbers="")
             self._bar.start()
         return self
 
@@ -57,8 +58,12 @@ class Reporter:
 
     def show_step(self, step: int, *, epoch: int) -> None:
         """Move the bar; nothing where there is none."""
+        self.show(step, work=f"epoch {epoch}")
+
+    def show(self, step: int, *, work: str) -> None:
+        """Move the bar to so many steps and name the work; nothing where there is no bar."""
         if self._bar:
-            self._bar.update(self._task, completed=step, description=f"epoch {epoch}")
+            self._bar.update(self._task, completed=step, description=work)
 
     def show_window(self, numbers: str, *, where: str) -> None:
         """Show the numbers of the last steps: beside the bar, which tells where, or as a line."""

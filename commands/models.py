@@ -1,4 +1,4 @@
-"""Networks and runs: weights, presets, what two runs differ in.
+"""Networks and runs: weights, presets, what two runs differ in, what limits a training.
 
 Each task parses, calls one function, prints and returns an exit code. No logic.
 Imports lazily, so that ``invoke --list`` loads neither hpccm nor TensorFlow.
@@ -10,7 +10,17 @@ from pathlib import Path
 
 from invoke import Context
 
-from commands.command import command, enterable, required
+from commands.command import (
+    HOSTS_HELP,
+    LAUNCHER_HELP,
+    UNSAID,
+    at_least,
+    command,
+    enterable,
+    optional_path,
+    required,
+    said,
+)
 from env.stack import PROJECT
 
 
@@ -79,3 +89,53 @@ def compare(
     from chexnet.__main__ import main
 
     return main(["compare", str(one), str(other), *(["--json"] if json else [])])
+
+
+@command(
+    iterable=["set"],
+    help={
+        "data": "a folder made by prepare-data",
+        "output": "a new folder for profile.json, picture, timeline and trace",
+        "ranks": "processes, as of train; all of --hosts",
+        "steps": "about so many of each kind are taken",
+        "hosts": HOSTS_HELP,
+        "launcher": LAUNCHER_HELP,
+        "image": "profile inside this image",
+        "config": "a configuration file (TOML or JSON)",
+        "set": "KEY=VALUE, repeatable: one configuration key",
+        "oversubscribe": "allow more ranks than cores",
+        "dry-run": "print the command lines and run nothing",
+    },
+)
+def profile(
+    c: Context,
+    data: str = "",
+    output: str = "",
+    ranks: int = UNSAID,
+    steps: int = 200,
+    hosts: str = "",
+    launcher: str = "auto",
+    image: str = "",
+    config: str = "",
+    set: list[str] | None = None,
+    oversubscribe: bool = False,
+    dry_run: bool = False,
+) -> int:
+    """Take some hundred steps and say what limits a training, and what to do about it."""
+    from containers.hosts import parse_hosts
+    from containers.job import Job
+    from containers.profile import Profile
+    from containers.profile import profile as start
+
+    required(data=data, output=output)
+    at_least(1, steps=steps)
+    asked = Profile(
+        Path(data),
+        Path(output),
+        Job(said(ranks), parse_hosts(hosts), launcher, oversubscribe),
+        steps=steps,
+        image=enterable(image),
+        config=optional_path(config),
+        settings=tuple(set or ()),
+    )
+    return start(asked, dry_run=dry_run)
