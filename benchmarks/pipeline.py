@@ -54,14 +54,14 @@ class Case:
 
 def plan_cases(folders: Sequence[Path], *, cores: Sequence[int]) -> list[Case]:
     """Return what to measure of some prepared folders, each with every pipeline that reads it."""
-    from chexnet.fitting import FORMATS_READ
+    from chexnet.fitting import pipelines_here
     from chexnet.records import load_dataset
 
     every, first = tuple(cores), tuple(cores[:1])
     cases = [Case(folders[0], SYNTHETIC, every)]
     for folder in folders:
         dataset = load_dataset(folder)
-        for name in (n for n, format in FORMATS_READ.items() if format == dataset.format):
+        for name in pipelines_here(dataset.format):
             case = Case(folder, name, every)
             cases += [case, replace(case, cold=True)]
             cases += [replace(case, cores=first)] if len(every) > 1 else []

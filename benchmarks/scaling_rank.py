@@ -70,13 +70,13 @@ def plan_cases(formats: Iterable[str], *, inputs: Sequence[str]) -> list[tuple[s
         formats: the formats of which there is data.
         inputs: some of `INPUTS`.
     """
-    from chexnet.fitting import FORMATS_READ
+    from chexnet.fitting import pipelines_here
 
     cases = [(SYNTHETIC, SYNTHETIC)] if SYNTHETIC in inputs else []
     return cases + [
         (pipeline, kind)
-        for pipeline, form in FORMATS_READ.items()
-        if form in formats
+        for form in formats
+        for pipeline in pipelines_here(form)
         for kind in inputs
         if kind != SYNTHETIC
     ]

@@ -50,14 +50,13 @@ class Case:
 
 def plan_cases(folders: Sequence[Path], *, ranks: Sequence[int]) -> list[Case]:
     """Return every pipeline that reads one of the folders, on every number of ranks."""
-    from chexnet.fitting import FORMATS_READ
+    from chexnet.fitting import pipelines_here
     from chexnet.records import load_dataset
 
-    formats = {load_dataset(folder).format: folder for folder in folders}
     return [
-        Case(formats[format], name, number)
-        for name, format in FORMATS_READ.items()
-        if format in formats
+        Case(folder, name, number)
+        for folder in folders
+        for name in pipelines_here(load_dataset(folder).format)
         for number in ranks
     ]
 

@@ -6,19 +6,36 @@ Knows the names of the pipelines and the format that each reads. Leaves what the
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from chexnet.errors import UserError, unknown_name
 from chexnet.records import Dataset
 
 MOST_INPUT_WAIT = 0.05  # of the time; more is told, with advice
 
 # The best pipeline for a format comes last.
-FORMATS_READ: dict[str, str] = {"old": "encoded", "new": "encoded", "fast": "fast"}
+FORMATS_READ: dict[str, str] = {
+    "old": "encoded", "dali": "encoded", "new": "encoded", "fast": "fast",
+}  # fmt: skip
 PIPELINES: tuple[str, ...] = tuple(FORMATS_READ)
 
 
 def best_pipeline(dataset: Dataset) -> str:
     """Return the pipeline to read a data set with."""
-    return [name for name, format in FORMATS_READ.items() if format == dataset.format][-1]
+    return pipelines_here(dataset.format)[-1]
+
+
+def pipelines_here(format: str) -> list[str]:
+    """Return the pipelines that read a format and whose packages are installed, slowest first."""
+    names = [name for name, read in FORMATS_READ.items() if read == format]
+    return [name for name in names if name != "dali" or _has_dali()]
+
+
+def _has_dali() -> bool:
+    try:
+        return find_spec("nvidia.dali") is not None
+    except ModuleNotFoundError:  # not even its parent
+        return False
 
 
 def check_pipeline(name: str, *, dataset: Dataset) -> None:
@@ -63,6 +80,7 @@ def advise_on_wait(fraction: float, pipeline: str) -> str:
     """
     remedy = {
         "old": "use pipeline=new, or better prepare the data with --format fast",
+        "dali": "prepare the data with --format fast, which needs no decoding",
         "new": "prepare the data with --format fast, which needs no decoding",
         "fast": "give each rank more cores, or put the data on local disks",
     }[pipeline]

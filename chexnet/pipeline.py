@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from chexnet.dali import DaliPipeline
 from chexnet.errors import UserError, unknown_name
 from chexnet.fast import FastPipeline
 from chexnet.fitting import FORMATS_READ, check_crop, check_pipeline
@@ -100,6 +101,26 @@ def make_pipeline(
     """
     check_pipeline(name, dataset=dataset)
     crop_px = check_crop(crop_px, dataset=dataset)
+    _check_split(dataset, split)
+    if FORMATS_READ[name] == "fast":
+        return FastPipeline(
+            dataset, split, batch_size=batch_size, crop_px=crop_px, rank=rank, size=size,
+            seed=seed, training=training, flip=flip, first_film=first_film,
+        )  # fmt: skip
+    if name == "dali" and training:
+        return DaliPipeline(
+            dataset, split, batch_size=batch_size, crop_px=crop_px, rank=rank, size=size,
+            seed=seed, flip=flip, first_film=first_film,
+        )  # fmt: skip
+    # A seed of its own for each epoch and rank, as long as there are fewer than 1,000 ranks.
+    mixed = seed + 1000 * epoch + rank
+    skip = skip_batches * batch_size
+    share = _Share(dataset, split, batch_size, rank, size, mixed, flip, crop_px, skip)
+    stream = _TRAINING[name](share) if training else _one_pass(share)
+    return stream.with_options(_options())
+
+
+def _check_split(dataset: Dataset, split: str) -> None:
     if split not in dataset.splits:
         raise unknown_name("split", split, known=dataset.splits)
     if not dataset.splits[split].num_examples:
@@ -108,17 +129,6 @@ def make_pipeline(
             found="none",
             fix="prepare the data again from more patients, so that every side has some",
         )
-    if FORMATS_READ[name] == "fast":
-        return FastPipeline(
-            dataset, split, batch_size=batch_size, crop_px=crop_px, rank=rank, size=size,
-            seed=seed, training=training, flip=flip, first_film=first_film,
-        )  # fmt: skip
-    # A seed of its own for each epoch and rank, as long as there are fewer than 1,000 ranks.
-    mixed = seed + 1000 * epoch + rank
-    skip = skip_batches * batch_size
-    share = _Share(dataset, split, batch_size, rank, size, mixed, flip, crop_px, skip)
-    stream = _TRAINING[name](share) if training else _one_pass(share)
-    return stream.with_options(_options())
 
 
 def steps_per_epoch(dataset: Dataset, *, split: str, batch_size: int, size: int) -> int:

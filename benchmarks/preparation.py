@@ -1,0 +1,135 @@
+"""How fast prepare-data is beside what decoding alone would take, and what NIH's films will take.
+
+    python -m benchmarks.preparation --source NIH_DIR --output FILE.json
+
+Decodes the same films on one thread with each PNG library at hand, and prepares them with one
+process a core, in rounds that alternate. The goal is 0.9 of cores times the fastest decoder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+from PIL import Image
+
+from benchmarks.record import write_record
+from chexnet import nih
+from chexnet.prepare import prepare_data
+
+PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy", "pillow")
+GOAL = 0.9
+NIH_FILMS = 112_120
+
+
+def decode_with_pillow(path: Path) -> None:
+    """Decode a film to its pixels."""
+    with Image.open(path) as image:
+        image.load()
+
+
+def decode_with_tensorflow(path: Path) -> None:
+    """Decode a film to its pixels, on the calling thread."""
+    tf.io.decode_png(path.read_bytes(), channels=1)
+
+
+DECODERS: dict[str, Callable[[Path], None]] = {
+    "pillow": decode_with_pillow, "tensorflow": decode_with_tensorflow,
+}  # fmt: skip
+
+
+def measure_decoder(decode: Callable[[Path], None], *, films: list[Path]) -> float:
+    """Return films/s of one thread, all of them from memory."""
+    begun = time.perf_counter()
+    for path in films:
+        decode(path)
+    return len(films) / (time.perf_counter() - begun)
+
+
+def measure_preparation(source: Path, *, format: str, size_px: int, num_films: int) -> float:
+    """Return films/s of prepare-data with one process a core, from start to the end."""
+    with tempfile.TemporaryDirectory() as name:
+        begun = time.perf_counter()
+        prepare_data(source, output=Path(name) / "data", format=format, size_px=size_px)
+        return num_films / (time.perf_counter() - begun)
+
+
+def measure(source: Path, *, films: list[Path], rounds: int) -> dict[str, list[float]]:
+    """Return films/s of every decoder and every preparation, by round."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    found: dict[str, list[float]] = {}
+    for nth in range(rounds):
+        for name, decode in DECODERS.items():
+            found.setdefault(f"decode: {name}, one thread", []).append(
+                measure_decoder(decode, films=films)
+            )
+        for format, size_px in (("fast", 256), ("fast", 320), ("encoded", 256)):
+            rate = measure_preparation(source, format=format, size_px=size_px,
+                                       num_films=len(films))  # fmt: skip
+            found.setdefault(f"prepare-data: {format}, {size_px} px", []).append(rate)
+        told = ", ".join(f"{name} {rates[-1]:.0f}/s" for name, rates in found.items())
+        print(f"round {nth + 1}/{rounds}: {told}", file=sys.stderr, flush=True)
+    return found
+
+
+def describe(
+    found: dict[str, list[float]], *, films: list[Path]
+) -> tuple[list[dict[str, object]], dict[str, float]]:
+    """Return the results and ratios of the record."""
+    cores = len(os.sched_getaffinity(0))
+    rates = {name: statistics.median(values) for name, values in found.items()}
+    best = max(rates[f"decode: {name}, one thread"] for name in DECODERS)
+    results: list[dict[str, object]] = [
+        {"name": name, "value": round(rate, 1), "unit": "films/s",
+         "slowest": round(min(found[name]), 1), "fastest": round(max(found[name]), 1)}
+        for name, rate in rates.items()
+    ]  # fmt: skip
+    ratios = {
+        f"{name} / (cores x fastest decoder)": round(rate / (cores * best), 3)
+        for name, rate in rates.items()
+        if name.startswith("prepare")
+    }
+    reached = ratios["prepare-data: fast, 256 px / (cores x fastest decoder)"]
+    results += [
+        {"name": "films", "value": len(films), "unit": "films", "cores": cores,
+         "bytes_per_film": round(sum(path.stat().st_size for path in films) / len(films))},
+        {"name": "goal: prepare-data, fast, 256 px", "value": reached, "unit": "times",
+         "goal": GOAL, "met": reached >= GOAL},
+        {"name": "extrapolated: NIH's 112,120 films, fast, 256 px",
+         "value": round(NIH_FILMS / rates["prepare-data: fast, 256 px"] / 60, 1), "unit": "min",
+         "cores": cores},
+    ]  # fmt: skip
+    return results, ratios
+
+
+def main() -> None:
+    """Measure, write the record, and say what was reached."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.preparation")
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--source", type=Path, required=True, help="films as NIH ships them")
+    parser.add_argument("--output", type=Path, required=True, help="the record, a JSON file")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    films = sorted(nih.find_images(options.source).values())
+    found = measure(options.source, films=films, rounds=options.rounds)
+    results, ratios = describe(found, films=films)
+    write_record(
+        options.output, packages=PACKAGES, results=results, ratios=ratios,
+        command=["python", "-m", "benchmarks.preparation", "--source", options.source.name,
+                 "--rounds", str(options.rounds)],
+    )  # fmt: skip
+    for name, ratio in ratios.items():
+        print(f"{ratio:.3f}  {name}")
+
+
+if __name__ == "__main__":
+    main()
