@@ -233,8 +233,8 @@ class Trainer:
         with tf.GradientTape() as tape:
             loss = self._loss(labels, self.model(images, training=True))
             # Divided here, where it is one number, rather than in every gradient.
-            part = self.optimizer.scale / (hvd.size() * self.accumulation_steps)
-            scaled = loss * tf.cast(part, loss.dtype)
+            parts = hvd.size() * self.accumulation_steps
+            scaled = loss * tf.cast(self.optimizer.scale, loss.dtype) / parts
         return loss, tape.gradient(scaled, variables)
 
 
