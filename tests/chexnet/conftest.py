@@ -103,3 +103,35 @@ def fast_data(small_data) -> Path:
     folder = small_data.parent / "fast"
     prepare_data(small_data.parent / "nih", output=folder, size_px=32, format="fast")
     return folder
+
+
+@pytest.fixture(scope="session")
+def known_run(tmp_path_factory) -> Path:
+    """Return a run folder of a tiny network with weights of chance: the middle 32 px of 40.
+
+    Nothing was trained: it is for what comes after, where any weights do.
+    """
+    import keras
+
+    from chexnet.checkpoint import Description, save_checkpoint
+    from chexnet.config import load_config, render_config
+    from chexnet.labels import FINDINGS
+    from chexnet.model import build_model
+    from chexnet.weights import NORMALISATION
+
+    run = tmp_path_factory.mktemp("known") / "run"
+    run.mkdir()
+    settings = ["preset=demo", "model=tiny", "crop_size=32", "device=cpu"]
+    config = load_config(None, settings=settings)
+    (run / "config.json").write_text(render_config(config))
+    keras.utils.set_random_seed(7)
+    model = build_model("tiny", input_size=32, image_size=32)
+    description = Description(
+        epoch=2, step=20, model="tiny", data_size=40, input_size=32, image_size=32,
+        precision="float32", findings=FINDINGS, normalisation=NORMALISATION,
+        config_sha256=config.sha256, validation_auroc=0.6,
+    )  # fmt: skip
+    save_checkpoint(
+        run / "checkpoints", description=description, model=model.variables, optimizer=[]
+    )
+    return run
