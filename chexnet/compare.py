@@ -28,8 +28,11 @@ _RECORD_PARTS: dict[str, tuple[str, ...]] = {
     SOFTWARE: ("lock_sha256", "git_revision", "versions", "horovod"),
     MACHINE: ("device", "ranks", "hosts"),
 }
-# What follows from the configuration on a device; told where the configuration alone would not.
+# What was chosen where the configuration left it open. Some of it only follows from what differs
+# anyway: the data, the ranks and the learning rate.
 _EFFECTIVE = "effective"
+_FOLLOWS = {"steps_per_epoch", "images_per_step", "peak_learning_rate"}
+_FOLLOWS_RANKS = {"exchange", "fusion_groups", "compression"}
 
 Facts = dict[str, Any]
 
@@ -155,9 +158,10 @@ def _differences(part: str, one: Facts, other: Facts) -> Iterator[Difference]:
 def _effective(runs: tuple[_Run, _Run], *, already: set[str]) -> Iterator[Difference]:
     """Yield what was chosen otherwise though both asked for the same."""
     facts = [flatten(run.get("record.json").get(_EFFECTIVE) or {}) for run in runs]
+    follows = already | _FOLLOWS | (_FOLLOWS_RANKS if "ranks" in already else set())
     if all(facts):
         for one in _differences(SOFTWARE, *facts):
-            if one.name not in already:
+            if one.name not in follows:
                 yield Difference(one.part, f"{_EFFECTIVE}.{one.name}", one.values)
 
 

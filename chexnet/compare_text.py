@@ -6,6 +6,7 @@ Knows how to say that little differs. Leaves finding it to ``compare``.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from chexnet.compare import SCHEMA_VERSION, Comparison, Losses
 
 FEW = 3
+_HASH = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
 def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
@@ -91,8 +93,8 @@ def _show(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
         return ", ".join(str(one) for one in value)
-    if isinstance(value, str) and len(value) == 64 and value.isalnum():
-        return value[:12]  # a hash: its beginning tells
+    if isinstance(value, str):
+        return _HASH.sub(lambda found: found[0][:12], value)  # the beginning of a hash tells
     return "not said" if value is None else str(value)
 
 

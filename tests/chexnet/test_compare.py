@@ -87,6 +87,20 @@ def test_what_the_record_says_otherwise_is_found(tmp_path, one, record, expected
     assert causes(compare_runs(one, write_run(tmp_path / "other", record=record))) == [expected]
 
 
+def test_what_follows_from_the_ranks_is_not_told_again(tmp_path):
+    effective = {"exchange": "none", "steps_per_epoch": 8, "peak_learning_rate": 1e-3}
+    one = write_run(tmp_path / "one", record={"ranks": 1, "effective": effective})
+    effective = {"exchange": "grouped", "steps_per_epoch": 4, "peak_learning_rate": 2e-3}
+    other = write_run(tmp_path / "other", record={"ranks": 2, "effective": effective})
+    assert causes(compare_runs(one, other)) == [("machine", "ranks", (1, 2))]
+
+
+def test_hashes_are_shown_by_their_beginning(tmp_path, one, capsys):
+    other = write_run(tmp_path / "other", record={"git_revision": "0123456789" * 4 + "-dirty"})
+    program.main(["compare", str(one), str(other)])
+    assert "012345678901-dirty" in capsys.readouterr().out
+
+
 def test_a_check_with_another_verdict_is_found(tmp_path, one):
     other = write_run(tmp_path / "other", statuses=("WARN",))
     assert causes(compare_runs(one, other)) == [("environment", "host.c0", ("PASS", "WARN"))]
