@@ -16,6 +16,7 @@ from containers.launch import Site, launch_command, run_command, simplify
 from containers.launchers import Launch
 from containers.preflight import prepare_launch
 from containers.program import require
+from containers.site import sees_gpus
 from containers.train import ask_device
 from env.atomic import write_text
 from env.binding import render_plan
@@ -69,6 +70,7 @@ def profile(asked: Profile, *, dry_run: bool = False) -> int:
         code, device = ask_device(site.enter([*_program(asked), "--check"]), dry_run=dry_run)
         if code != EXIT_GOOD:
             return code
+        site = replace(site, gpu=sees_gpus(device))
         launch, code = prepare_launch(
             asked.job, site=site, folder=folder, device=device, dry_run=dry_run
         )
