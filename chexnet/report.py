@@ -19,6 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from chexnet import __version__
+from chexnet.files import write_text
 from chexnet.report_binding import draw_binding
 from chexnet.report_data import RunFolder, load_folder
 from chexnet.report_figures import (
@@ -51,7 +52,6 @@ from chexnet.report_text import (
     show_share,
 )
 from chexnet.report_verdict import NOT_CLINICAL, choose_main, judge
-from chexnet.run import write_text
 
 PAGE = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"

@@ -15,13 +15,13 @@ from markupsafe import Markup
 
 from chexnet.charts import COLOURS, Axis, Line, render_chart, wrap_svg
 from chexnet.errors import UserError
+from chexnet.files import write_text
 from chexnet.report import render_page
 from chexnet.report_data import RunFolder, load_folder
 from chexnet.report_figures import Figure
 from chexnet.report_scores import Evaluation, number
 from chexnet.report_text import NONE, show_count, show_finding, show_seconds
 from chexnet.report_verdict import choose_main, describe_films, describe_split
-from chexnet.run import write_text
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from chexnet.errors import UserError
+from chexnet.metrics_log import METRICS
 from chexnet.report_scores import Evaluation, number, parse_evaluation
-from chexnet.run import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, RECORD
+from chexnet.run import CHECKPOINTS, CONFIG, ENVIRONMENT, PLAN
+from chexnet.run_record import RECORD
 
-PLAN = "plan.json"
 PLOTS = "plots"
 GALLERY = "gallery.json"
 EVALUATIONS = ("evaluation.json", "evaluation-validation.json", "evaluation-train.json")

@@ -8,6 +8,7 @@ the metrics to ``metrics_log``, and who may write to ``run_lock``.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +24,11 @@ from chexnet.speed import settle_speed
 
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
+PLAN = "plan.json"
 CHECKPOINTS = "checkpoints"
 BAD_BATCH = "bad-batch.json"
 # What a launcher may put there before the training starts, and the lock.
-ALLOWED_BEFORE = frozenset({ENVIRONMENT, LOCK, "autotune.csv", "plan.json", "records"})
+ALLOWED_BEFORE = frozenset({ENVIRONMENT, LOCK, "autotune.csv", PLAN, "records"})
 # The files of a run, by the names of those who write them.
 FILES = (CONFIG, ENVIRONMENT, RECORD, METRICS, CHECKPOINTS, BAD_BATCH)
 
@@ -60,6 +62,7 @@ def begin_run(
     record: RunRecord,
     resume: bool,
     environment: Path | None = None,
+    plan: Path | None = None,
 ) -> bool:
     """Make or check the run folder and write the record of the run that begins.
 
@@ -69,6 +72,7 @@ def begin_run(
         record: from `make_record`.
         resume: continue what is there; an empty or missing folder is begun.
         environment: the validation report, copied to ``environment.json``.
+        plan: the binding plan, copied to ``plan.json``.
 
     Returns:
         Whether there is anything to do; a finished run is left as it is.
@@ -79,7 +83,7 @@ def begin_run(
     before = check_folder(folder, config=config, data_sha256=record.data_sha256, resume=resume)
     if before and before.status == FINISHED:
         return False
-    _open_folder(folder, config=config, environment=environment)
+    _open_folder(folder, config=config, kept={ENVIRONMENT: environment, PLAN: plan})
     if before:
         record = replace(
             record,
@@ -155,13 +159,14 @@ def make_folder(folder: Path) -> None:
         raise _unwritable(folder, error) from error
 
 
-def _open_folder(folder: Path, *, config: TrainConfig, environment: Path | None) -> None:
+def _open_folder(folder: Path, *, config: TrainConfig, kept: Mapping[str, Path | None]) -> None:
     """Make the run folder and put its first files there."""
     make_folder(folder)
     try:
         write_text(folder / CONFIG, text=render_config(config))
-        if environment and environment.resolve() != (folder / ENVIRONMENT).resolve():
-            shutil.copyfile(environment, folder / ENVIRONMENT)
+        for name, path in kept.items():
+            if path and path.resolve() != (folder / name).resolve():
+                shutil.copyfile(path, folder / name)
     except OSError as error:
         raise _unwritable(folder, error) from error
 

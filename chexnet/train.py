@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -103,8 +103,9 @@ def train(
             horovod=distributed.describe_horovod(),
         )
         begin = partial(
-            _begin, job, record=record, resume=resume, environment=environment, stack=stack
-        )
+            _begin, job, record=record, resume=resume, stack=stack,
+            kept={"environment": environment, "plan": plan},
+        )  # fmt: skip
         if not distributed.on_first(begin, name="begin"):
             job.reporter.say(f"finished before: {folder}")
             return
@@ -116,16 +117,14 @@ def train(
 
 
 def _begin(
-    job: Job, *, record: RunRecord, resume: bool, environment: Path | None, stack: ExitStack
+    job: Job, *, record: RunRecord, resume: bool, stack: ExitStack, kept: Mapping[str, Path | None]
 ) -> bool:
     """Take the run folder; return whether there is anything to do. Rank 0 only."""
     # Looked at first: nothing is written into a folder that is somebody else's.
     check_folder(job.folder, config=job.asked, data_sha256=record.data_sha256, resume=resume)
     make_folder(job.folder)
     stack.enter_context(RunLock(job.folder, say=job.reporter.say))
-    return begin_run(
-        job.folder, config=job.asked, record=record, resume=resume, environment=environment
-    )
+    return begin_run(job.folder, config=job.asked, record=record, resume=resume, **kept)
 
 
 def _run(job: Job, *, startup: dict[str, float]) -> None:

@@ -30,22 +30,26 @@ RECORD = RunRecord(
 )
 
 
-def begin(folder, *, config=CONFIG, record=RECORD, resume=False, environment=None):
-    begin_run(folder, config=config, record=record, resume=resume, environment=environment)
+def begin(folder, *, config=CONFIG, record=RECORD, resume=False, environment=None, plan=None):
+    begin_run(
+        folder, config=config, record=record, resume=resume, environment=environment, plan=plan
+    )
 
 
 def load_schema(name):
     return json.loads(Path(chexnet.run.__file__).with_name(name).read_text())
 
 
-def test_new_folder_gets_config_record_and_environment(tmp_path):
+def test_new_folder_gets_config_record_environment_and_plan(tmp_path):
     report = tmp_path / "report.json"
     report.write_text('{"exit_code": 0}')
     folder = tmp_path / "deep" / "run"
-    begin(folder, environment=report)
+    (tmp_path / "dealt.json").write_text('{"ranks": []}')
+    begin(folder, environment=report, plan=tmp_path / "dealt.json")
     assert load_run_config(folder) == CONFIG
     assert load_record(folder) == RECORD
     assert (folder / "environment.json").read_text() == '{"exit_code": 0}'
+    assert (folder / "plan.json").read_text() == '{"ranks": []}'
     jsonschema.validate(
         json.loads((folder / "record.json").read_text()), load_schema("record.schema.json")
     )
@@ -54,7 +58,8 @@ def test_new_folder_gets_config_record_and_environment(tmp_path):
 def test_what_the_launcher_left_does_not_make_it_a_run(tmp_path):
     (tmp_path / "environment.json").write_text("{}")
     (tmp_path / "launch.log").write_text("")
-    begin(tmp_path, environment=tmp_path / "environment.json")
+    (tmp_path / "plan.json").write_text("{}")
+    begin(tmp_path, environment=tmp_path / "environment.json", plan=tmp_path / "plan.json")
     assert load_record(tmp_path) == RECORD
 
 
