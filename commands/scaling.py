@@ -70,7 +70,7 @@ def plan_scaling(
     from containers.scaling_plan import Request, parse_numbers, show_plan, show_validation
 
     if validate:
-        show_validation(validate, as_json=json)
+        show_validation(validate, as_json=json, picture=optional_path(picture))
         return
     from containers.scaling_sources import settle
 

@@ -104,3 +104,37 @@ def draw_prediction(
     for panel in (rates, shares):
         panel.set_xlabel("GPUs")
     return figure
+
+
+def draw_validation(
+    published: Mapping[int, float],
+    *,
+    predicted: Mapping[str, Mapping[int, float]],
+    fitted_to: int,
+    title: str,
+) -> Figure:
+    """Draw what explanations predict of a published table, and where their fit ends.
+
+    Args:
+        published: images/s by GPUs.
+        predicted: images/s by GPUs, by explanation.
+        fitted_to: the largest number of GPUs that a fit has seen.
+        title: of the table.
+    """
+    figure, (rates, shares) = new_figure()
+    numbers = list(published)
+    scale_axis(rates, numbers, title=title, height="images/s")
+    draw_efficiency(shares, numbers)
+    rates.set_yscale("log", base=10)
+    alone = published[numbers[0]] / numbers[0]
+    rates.plot(numbers, [alone * n for n in numbers], "--", color="grey", label="ideal")
+    for (name, line), colour in zip(predicted.items(), COLOURS, strict=False):
+        rates.plot(list(line), list(line.values()), color=colour, label=name)
+        shares.plot(list(line), [rate / n / alone for n, rate in line.items()], color=colour)
+    rates.plot(numbers, list(published.values()), "o", color="black", label="published")
+    shares.plot(numbers, [rate / n / alone for n, rate in published.items()], "o", color="black")
+    for panel in (rates, shares):
+        panel.axvspan(numbers[0], fitted_to, color="grey", alpha=0.12, label="fitted")
+        panel.set_xlabel("GPUs")
+    rates.legend()
+    return figure

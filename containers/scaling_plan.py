@@ -13,7 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from containers.published import EXPLANATIONS, Row, explain, find_table, fit, load_tables
+from containers.published import (
+    EXPLANATIONS,
+    FITTED_TO,
+    Row,
+    explain,
+    find_table,
+    fit,
+    load_tables,
+)
+from containers.published import Table as Published
 from containers.scaling import TERMS, Cluster, Prediction, Work, predict, predict_all
 from env.errors import UserError
 
@@ -147,14 +156,21 @@ def render_plan(request: Request, found: Sequence[Prediction]) -> str:
     return json.dumps(data, indent=1)
 
 
-def show_validation(name: str, *, as_json: bool = False) -> None:
+def show_validation(name: str, *, as_json: bool = False, picture: Path | None = None) -> None:
     """Hold the model against a published table, or all of them, and print how far it is off.
 
+    Args:
+        name: of the table, or ``ALL``.
+        as_json: print JSON instead of tables.
+        picture: a ``.png`` or ``.svg`` file to draw one table in.
+
     Raises:
-        UserError: there is no such table.
+        UserError: there is no such table, or a picture of all is asked for.
     """
     tables = [one for one in load_tables().values() if one.rates]
     tables = tables if name == ALL else [find_table(name)]
+    if picture is not None:
+        _draw_table(tables, picture)
     if as_json:
         judged = judge_tables(one.name for one in tables)
         print(json.dumps({"schema_version": SCHEMA_VERSION, "validation": judged}, indent=1))
@@ -188,6 +204,23 @@ def judge_tables(names: Iterable[str] = ()) -> list[dict[str, object]]:
                 for row in explain(table, explanation=explanation)
             ]  # fmt: skip
     return found
+
+
+def _draw_table(tables: Sequence[Published], picture: Path) -> None:
+    from containers.scaling_figure import draw_validation, write_figure
+
+    if len(tables) > 1:
+        known = ", ".join(one.name for one in tables)
+        raise UserError("one table to draw", found=f"--validate {ALL}", fix=f"use one of: {known}")
+    (table,) = tables
+    predicted = {
+        name: {row.ranks: row.predicted for row in explain(table, explanation=name)}
+        for name in EXPLANATIONS
+    }
+    figure = draw_validation(
+        table.rates, predicted=predicted, fitted_to=FITTED_TO, title=table.title
+    )
+    write_figure(figure, picture)
 
 
 def _fitted(name: str, explanation: str) -> str:

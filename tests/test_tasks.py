@@ -118,6 +118,13 @@ MISTAKES = [
     (("sbom", "no.tar"), 2, ["no.tar", "build-image"]),
     (("sign-image", "full/thesis.txt"), 2, ["full/thesis.txt", "an OCI archive"]),
     (("compare-images", "no.sif", "empty"), 2, ["no.sif"]),
+    (("plan-scaling",), 2, ["--step-ms and --batch", "--from"]),
+    (("plan-scaling", "--step-ms", "abc"), 2, ["a number", "--step-ms", "'abc'"]),
+    (("plan-scaling", "--step-ms", "9", "--batch", "8", "--gpus", "x"), 2, ["'x'", "1,2,…,512"]),
+    (("plan-scaling", "--from", "empty"), 2, ["empty/record.json", "bench-pipeline"]),
+    (("plan-scaling", "--validate", "moon"), 2, ["'moon'", "dell"]),
+    (("bench-scaling", "--output", "o.json", "--ranks", "9999"), 2, ["9999"]),
+    (("bench-scaling", "--output", "o.json", "--input", "cold"), 2, ["'cold'", "synthetic"]),
 ]  # fmt: skip
 
 

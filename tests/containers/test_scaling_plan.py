@@ -132,7 +132,6 @@ def test_nothing_measured_is_told():
 
 
 def test_a_picture_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
     for name in ("p.png", "p.svg"):
         show_plan(Request(REQUEST.work, REQUEST.cluster, (1, 4), picture=tmp_path / name))
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
@@ -140,3 +139,10 @@ def test_a_picture_is_drawn(tmp_path):
     with pytest.raises(UserError, match=r"p\.gif"):
         show_plan(Request(REQUEST.work, REQUEST.cluster, (1,), picture=tmp_path / "p.gif"))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["p.png", "p.svg"]
+
+
+def test_a_table_is_drawn_beside_what_is_predicted_of_it(tmp_path, capsys):
+    show_validation("dell", picture=tmp_path / "v.png")
+    assert (tmp_path / "v.png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(UserError, match="one table to draw"):
+        show_validation("all", picture=tmp_path / "w.png")
