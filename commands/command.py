@@ -22,8 +22,8 @@ UNSAID = -1  # of an option that takes a number: Invoke infers its type from a d
 
 HOSTS_HELP = "where the ranks run: NAME:RANKS,… in this order; slurm for those of the Slurm job"
 LAUNCHER_HELP = (
-    "auto, local (one rank), mpirun, srun or horovodrun; auto takes srun for --hosts inside a Slurm "
-    "job, else mpirun"
+    "auto, local (one rank), mpirun, srun or horovodrun; auto takes srun for --hosts inside a "
+    "Slurm job, else mpirun"
 )
 
 

@@ -46,7 +46,7 @@ def parse_hosts(
     if not text.strip():
         return ()
     word, _, number = text.partition(":")
-    of_slurm = word == SLURM and (text == SLURM or number.isdigit())
+    of_slurm = word == SLURM and (text == SLURM or (number.isascii() and number.isdigit()))
     hosts = slurm_hosts(environ) if of_slurm else _parse(text)
     if of_slurm and number:
         return take_ranks(hosts, ranks=int(number))

@@ -48,6 +48,25 @@ def test_the_hosts_of_a_slurm_job(tmp_path, monkeypatch):
     assert hosts == tuple(HostSlots(f"n{n}", 2 if n < 4 else 1) for n in range(1, 5))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "hosts"),
+    [(1, {"n1": 1}), (3, {"n1": 2, "n2": 1}), (7, {"n1": 2, "n2": 2, "n3": 2, "n4": 1})],
+)
+def test_the_first_ranks_of_a_slurm_job(tmp_path, monkeypatch, ranks, hosts):
+    environ = slurm(tmp_path, "n1 n2 n3 n4", SLURM_TASKS_PER_NODE="2(x3),1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = parse_hosts(f"slurm:{ranks}", environ=environ)
+    assert {host.name: host.ranks for host in found} == hosts
+
+
+@pytest.mark.parametrize("text", ["slurm:0", "slurm:8"])
+def test_more_ranks_than_a_slurm_job_has(tmp_path, monkeypatch, text):
+    environ = slurm(tmp_path, "n1 n2 n3 n4", SLURM_TASKS_PER_NODE="2(x3),1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(UserError, match="1 to 7 of the job's ranks"):
+        parse_hosts(text, environ=environ)
+
+
 @pytest.mark.parametrize("tasks", ["2(x3)", "lots", "2(x3),,1"])
 def test_a_slurm_that_does_not_add_up(tmp_path, monkeypatch, tasks):
     environ = slurm(tmp_path, "n1 n2 n3 n4", SLURM_TASKS_PER_NODE=tasks)

@@ -211,6 +211,32 @@ def test_srun_is_taken_inside_a_job_for_several_hosts(tmp_path, monkeypatch):
         find_launcher("lsf", remote=True, environ=environ)
 
 
+def test_one_rank_needs_no_launcher():
+    assert find_launcher("local", remote=False).kind == "local"
+    with pytest.raises(UserError, match="ranks on other hosts"):
+        find_launcher("local", remote=True)
+    with pytest.raises(UserError, match="needs no launcher"):
+        choose_launcher(Job(ranks=2, oversubscribe=True, launcher="local"))
+
+
+@pytest.mark.parametrize(("programs", "transport"), [(("mpirun",), "mpi"), ((), "gloo")])
+def test_horovodrun_takes_mpi_where_there_is_some(tmp_path, programs, transport):
+    environ = stubs(tmp_path, horovodrun="x", **dict.fromkeys(programs, "mpirun (Open MPI) 4.1.4"))
+    launcher = find_launcher("horovodrun", remote=True, environ=environ)
+    assert (launcher.kind, launcher.transport) == ("horovodrun", transport)
+    # horovodrun with gloo hands SIGUSR1 on to nobody, and dies of it.
+    assert launcher.checkpoint_signal.name == ("SIGUSR1" if transport == "mpi" else "SIGTERM")
+
+
+def test_horovodrun_is_refused_inside_an_image_and_where_there_is_none(tmp_path):
+    environ = stubs(tmp_path, horovodrun="x") | {"APPTAINER_CONTAINER": "/i/x.sif"}
+    with pytest.raises(UserError) as error:
+        find_launcher("horovodrun", remote=True, environ=environ)
+    assert "invoke … --launcher horovodrun --image /i/x.sif" in error.value.fix
+    with pytest.raises(UserError, match="horovodrun on PATH"):
+        find_launcher("horovodrun", remote=True, environ={"PATH": str(tmp_path / "none")})
+
+
 def test_srun_without_a_common_pmi_is_refused_or_left(tmp_path, monkeypatch):
     environ = stubs(tmp_path, mpirun="mpirun (Open MPI) 4.1.4", srun="none pmi2", ompi_info="x")
     monkeypatch.setenv("PATH", str(tmp_path))
