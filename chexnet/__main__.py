@@ -23,8 +23,8 @@ from chexnet.data_verbs import add_data_verbs
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, UserError
 from chexnet.model_verbs import add_model_verbs
 from chexnet.predict_verbs import add_predict_verbs
-from chexnet.quiet import quiet_import
 from chexnet.report_verbs import add_report_verbs
+from chexnet.result_verbs import add_result_verbs
 from chexnet.train_verbs import add_train_verbs
 
 # How many ranks there are and which this is, before Horovod is there to ask.
@@ -72,38 +72,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     add_train_verbs(verbs)
-    _add_evaluate(verbs)
+    add_result_verbs(verbs)
     add_data_verbs(verbs)
     add_model_verbs(verbs)
     add_predict_verbs(verbs)
     add_report_verbs(verbs)
     return parser
-
-
-def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
-    evaluate = verbs.add_parser(
-        "evaluate",
-        help="score the best checkpoint of a run",
-        description="Score the checkpoint with the best validation AUROC and write "
-        "evaluation.json into the run folder.",
-    )
-    evaluate.add_argument("--run", type=Path, required=True, metavar="DIR", help="the run folder")
-    evaluate.add_argument(
-        "--split", default="test", metavar="NAME", help="train, validation or test (default)"
-    )
-    evaluate.add_argument(
-        "--data", type=Path, metavar="DIR", help="prepared data, if not the run's own"
-    )
-    evaluate.set_defaults(work=_evaluate)
-
-
-def _evaluate(arguments: argparse.Namespace) -> None:
-    from chexnet.run import load_run_config
-
-    load_run_config(arguments.run)  # before the seconds that TensorFlow takes to import
-    with quiet_import():
-        from chexnet.evaluate import evaluate
-    evaluate(arguments.run, split=arguments.split, data=arguments.data)
 
 
 def _stop(message: str, *, code: int, run: Path | None) -> int:

@@ -5,8 +5,8 @@ scaling, and the file ``calibration.json`` beside a checkpoint. Leaves which fil
 on to ``evaluate``: validation, never test.
 
 Networks trained to be right tend to be too sure (Guo et al. 2017). Scaling moves all
-probabilities of a finding together, so it changes neither AUROC nor the order of films, as
-long as its slope is positive.
+probabilities of a finding together, so it changes neither AUROC nor the order of films; where
+a network is worse than chance, all films get one probability.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def fit_calibration(labels: np.ndarray, *, logits: np.ndarray, method: str) -> C
         logits: float [B, F].
         method: ``temperature``, one number for all findings (Guo et al. 2017); ``platt``, slope
             and intercept for each finding (Platt 1999), left at 1 and 0 for a finding without
-            positives or negatives there; ``none``.
+            positives or negatives there, and never turning the films' order round; ``none``.
     """
     check_method(method)
     if method == NONE:
@@ -206,6 +206,9 @@ def _fit_platt(positive: np.ndarray, logits: np.ndarray) -> tuple[float, float]:
         while size > 1e-10 and loss(best - size * step) > loss(best):
             size /= 2
         best = best - size * step
+    if best[0] <= 0:
+        # Worse than chance on those films: turning their order round would be no calibration.
+        return 0.0, float(np.log(targets.mean() / (1 - targets.mean())))
     return float(best[0]), float(best[1])
 
 

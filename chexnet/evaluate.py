@@ -1,47 +1,147 @@
-"""Predictions of a whole split, over all ranks, and their scores.
+"""Evaluation of a run on one side of the data, over all ranks.
 
-Knows how a split is predicted once, whatever the number of ranks, and the file
-evaluation.json. Leaves the scores to ``metrics`` and choosing a checkpoint to ``checkpoint``.
+Knows the order of the work: load, predict, compare with boxes, judge, write. Leaves
+predictions to ``predictions``, what they are worth to ``evaluation`` and which network it is to
+``loading``.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import keras
-import numpy as np
-import tensorflow as tf
 from rich.console import Console
-from rich.table import Table
 
 from chexnet import distributed
+from chexnet.agreement import measure_agreement, place_boxes, summarise
+from chexnet.boxes import BOX_LIST, load_boxes
+from chexnet.calibration import (
+    NONE,
+    Calibration,
+    check_method,
+    fit_calibration,
+    load_calibration,
+    write_calibration,
+)
+from chexnet.counter import Counter
 from chexnet.distributed import Ranks
-from chexnet.errors import EXIT_FAILED, UserError
-from chexnet.fitting import best_pipeline
-from chexnet.labels import FINDINGS
-from chexnet.loading import Loaded, check_films, load_run
-from chexnet.metrics import Scores, score_findings
-from chexnet.pipeline import make_pipeline
+from chexnet.errors import UserError, unknown_name
+from chexnet.evaluation import TEST, VALIDATION, Assessed, assess, score, write_evaluation
+from chexnet.evaluation_text import print_evaluation
+from chexnet.gallery import write_gallery
+from chexnet.heatmaps import make_heatmaps
+from chexnet.intervals import Bootstrap
+from chexnet.loading import BEST, Loaded, check_films, load_run
+from chexnet.metrics import Scores
+from chexnet.predictions import (
+    Predict,
+    Predictions,
+    make_predict,
+    predict_split,
+    write_predictions,
+)
 from chexnet.progress import Reporter
-from chexnet.records import Dataset, load_dataset, named_damage
-from chexnet.run import load_record, load_run_config, write_text
-
-SCHEMA_VERSION = 1
-EVALUATION = "evaluation.json"
-
-Predict = Callable[[tf.Tensor], tf.Tensor]
+from chexnet.published import check_beside, compare, our_films
+from chexnet.records import Dataset, load_dataset
+from chexnet.run import load_record, load_run_config
 
 
-def make_predict(model: keras.Model, *, input_size: int) -> Predict:
-    """Return the compiled prediction: uint8 [B, size, size, 1] -> logits [B, 14].
+@dataclass(frozen=True)
+class Request:
+    """What the user asked of ``evaluate``.
 
-    Compiled once for every batch size, since the last batch of a share is smaller.
+    Attributes:
+        split: ``train``, ``validation`` or ``test``.
+        data: the data folder; None for the one that the run was trained on.
+        checkpoint: ``best``, ``last`` or a file.
+        calibrate: ``temperature``, ``platt`` or ``none``; None for what is stored beside the
+            checkpoint, if there is something.
+        bootstrap: how intervals are made.
+        boxes: NIH's list of boxes; None for the one in the data folder, if there is one.
+        method: of the heat maps, ``cam`` or ``gradcam``.
+        gallery: draw the heat-map gallery of the run.
+        beside: a published result that must stand beside ours; empty for those that may.
+        as_json: print the evaluation as JSON instead of tables.
+        plan: the launcher's binding plan.
     """
-    signature = [tf.TensorSpec([None, input_size, input_size, 1], tf.uint8)]
-    return tf.function(lambda images: model(images, training=False), input_signature=signature)
+
+    split: str = TEST
+    data: Path | None = None
+    checkpoint: str = BEST
+    calibrate: str | None = None
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    boxes: Path | None = None
+    method: str = "cam"
+    gallery: bool = True
+    beside: str = ""
+    as_json: bool = False
+    plan: Path | None = None
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What an evaluation works on and with."""
+
+    run: Path
+    request: Request
+    ranks: Ranks
+    dataset: Dataset
+    loaded: Loaded
+    reporter: Reporter
+    say: Callable[[str], None]
+
+    @property
+    def crop_px(self) -> int:
+        return self.loaded.description.input_size
+
+    def count(self, label: str, *, total: int) -> Counter:
+        return Counter(label, total=total, enabled=self.ranks.is_first, bar=self.reporter.terminal)
+
+
+def evaluate(run: Path, *, request: Request) -> dict[str, Any]:
+    """Evaluate a checkpoint of a run; every rank calls this.
+
+    Rank 0 writes the evaluation, the predictions and, where it is asked for, a calibration and
+    the gallery.
+
+    Args:
+        run: the run folder.
+        request: what is asked for.
+
+    Returns:
+        What evaluation.json holds; empty on the other ranks.
+
+    Raises:
+        UserError: no run, checkpoint or data there, they do not fit each other, or something
+            was asked for that cannot be had.
+    """
+    config = load_run_config(run)
+    ranks = distributed.start()
+    distributed.select_device(config.device, ranks=ranks, plan=request.plan)
+    dataset = load_dataset(request.data or _find_data(run))
+    _check_request(request, dataset=dataset)
+    other = _check_data(run, dataset=dataset, chosen=request.data is not None)
+    reporter = Reporter(enabled=ranks.is_first)
+    say = _say_aside if request.as_json and ranks.is_first else reporter.say
+    if other:
+        say(other)
+    loaded = load_run(run, checkpoint=request.checkpoint, say=say)
+    check_films(loaded.description, dataset=dataset, where=loaded.path)
+    work = _Work(run, request, ranks, dataset, loaded, reporter, say)
+    predict = make_predict(loaded.model, input_size=work.crop_px)
+    predictions = _predict(work, predict, split=request.split)
+    boxes = _compare_boxes(work)
+    validation = predictions if request.split == VALIDATION else None
+    if validation is None and dataset.splits[VALIDATION].num_examples:
+        validation = _predict(work, predict, split=VALIDATION)
+    if not ranks.is_first:
+        return {}
+    return _finish(work, predictions=predictions, validation=validation, boxes=boxes)
 
 
 def score_split(
@@ -53,118 +153,126 @@ def score_split(
     ranks: Ranks,
     crop_px: int = 0,
 ) -> Scores:
-    """Return the scores of a split; each rank predicts its share, all get the result.
+    """Return areas and loss of a split; each rank predicts its share, all get the result.
 
-    Args:
-        predict: what `make_predict` returned.
-        dataset: the data.
-        split: ``train``, ``validation`` or ``test``.
-        batch_size: films of one prediction.
-        ranks: who this process is.
-        crop_px: height and width of the films' middle that is looked at; 0 for all.
-
-    Raises:
-        UserError: a record file is damaged or incomplete, or a prediction is not a number.
+    Arguments and errors as `predictions.predict_split`.
     """
-    batches = make_pipeline(
-        dataset, split=split, name=best_pipeline(dataset), batch_size=batch_size,
-        rank=ranks.rank, size=ranks.size, training=False, crop_px=crop_px,
+    return score(
+        predict_split(
+            predict, dataset=dataset, split=split, batch_size=batch_size, ranks=ranks,
+            crop_px=crop_px,
+        )
     )  # fmt: skip
-    labels = [np.zeros((0, len(FINDINGS)), np.float32)]
-    # Logits, not probabilities: a sigmoid rounds surely positive films to equal scores.
-    logits = [np.zeros((0, len(FINDINGS)), np.float64)]
-    with named_damage(dataset):
-        for images, label, _ in batches:
-            labels.append(label.numpy())
-            logits.append(predict(images).numpy().astype(np.float64))
-    all_labels = distributed.gather_rows(np.concatenate(labels), name="labels")
-    all_logits = distributed.gather_rows(np.concatenate(logits), name="logits")
-    expected = dataset.splits[split].num_examples
-    if len(all_labels) != expected:
-        raise UserError(
-            f"{expected} films in the split {split} of {dataset.root}",
-            found=f"{len(all_labels)}",
-            fix="prepare the data again",
-            exit_code=EXIT_FAILED,
-        )
-    if not np.isfinite(all_logits).all():
-        raise UserError(
-            "predictions that are numbers",
-            found=f"{int((~np.isfinite(all_logits)).sum())} that are not, in the split {split}",
-            fix="the weights have diverged: train with a lower learning_rate",
-            exit_code=EXIT_FAILED,
-        )
-    return score_findings(all_labels, scores=all_logits, findings=FINDINGS)
 
 
-def evaluate(run: Path, *, split: str = "test", data: Path | None = None) -> Scores:
-    """Score the best checkpoint of a run and write ``evaluation.json``.
+_say_aside = partial(print, file=sys.stderr, flush=True)
 
-    Args:
-        run: the run folder.
-        split: ``train``, ``validation`` or ``test``.
-        data: the data folder; by default the one the run was trained on.
 
-    Raises:
-        UserError: no run, checkpoint or data there, or they do not fit each other.
-    """
-    config = load_run_config(run)
-    ranks = distributed.start()
-    distributed.select_device(config.device, ranks=ranks)
-    dataset = load_dataset(data or _find_data(run))
-    other = _check_data(run, dataset=dataset, chosen=data is not None)
-    with Reporter(enabled=ranks.is_first) as reporter:
-        if other:
-            reporter.say(other)
-        loaded = load_run(run, say=reporter.say)
-        check_films(loaded.description, dataset=dataset, where=loaded.path)
-        predict = make_predict(loaded.model, input_size=loaded.description.input_size)
-        scores = score_split(
-            predict, dataset=dataset, split=split, batch_size=config.batch_size, ranks=ranks,
-            crop_px=loaded.description.input_size,
+def _predict(work: _Work, predict: Predict, *, split: str) -> Predictions:
+    share = -(-work.dataset.splits[split].num_examples // work.ranks.size)
+    with work.count(f"{split} films predicted", total=share) as counter:
+        return predict_split(
+            predict, dataset=work.dataset, split=split, ranks=work.ranks,
+            batch_size=work.loaded.config.batch_size, crop_px=work.crop_px, progress=counter,
         )  # fmt: skip
-        if ranks.is_first:
-            write_evaluation(
-                run, scores=scores, split=split, dataset=dataset, loaded=loaded,
-                size=ranks.size,
-            )  # fmt: skip
-            show_scores(scores, split=split, where=f"{run}, {loaded.path.name}")
-            reporter.say(f"wrote {run / EVALUATION}")
-    return scores
 
 
-def write_evaluation(
-    run: Path, *, scores: Scores, split: str, dataset: Dataset, loaded: Loaded, size: int
-) -> None:
-    """Write ``evaluation.json`` into the run folder."""
-    values = {
-        "schema_version": SCHEMA_VERSION,
-        "split": split,
-        "split_kind": dataset.split,
-        "data": str(dataset.root),
-        "data_sha256": dataset.sha256,
-        "checkpoint": loaded.path.name,
-        "epoch": loaded.description.epoch,
-        "ranks": size,
-        "num_examples": dataset.splits[split].num_examples,
+def _compare_boxes(work: _Work) -> dict[str, Any] | None:
+    """Return how heat maps agree with the boxes on films of the split; None without any."""
+    request, dataset = work.request, work.dataset
+    path = request.boxes or dataset.root / BOX_LIST
+    if not request.boxes and not path.is_file():
+        return None
+    placed = place_boxes(
+        load_boxes(path), dataset=dataset, split=request.split, source=path.parent
+    )  # fmt: skip
+    if not placed:
+        work.say(f"no film of the split {request.split} has a box in {path}")
+        return None
+    measured = measure_agreement(
+        make_heatmaps(work.loaded.model, method=request.method), placed=placed, dataset=dataset,
+        split=request.split, crop_px=work.crop_px, ranks=work.ranks,
+    )  # fmt: skip
+    return summarise(measured, placed=placed, file=path, method=request.method)
+
+
+def _finish(
+    work: _Work,
+    *,
+    predictions: Predictions,
+    validation: Predictions | None,
+    boxes: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Judge the predictions, write what is to be written and show it; rank 0 only."""
+    run, request, loaded = work.run, work.request, work.loaded
+    calibration = _calibrate(work, validation)
+    assessed = Assessed(predictions, validation, calibration, request.bootstrap)
+    with work.count("resamples", total=request.bootstrap.resamples) as counter:
+        judged = assess(assessed, progress=counter)
+    values = _describe(work, predictions) | judged | {"boxes": boxes}
+    probabilities = calibration.probabilities(predictions.logits)
+    tables = write_predictions(run, predictions=predictions, probabilities=probabilities)
+    path = write_evaluation(run, values=values)
+    if request.as_json:
+        print(json.dumps(json.loads(path.read_text(encoding="utf-8")), indent=1))
+    else:
+        print_evaluation(values, console=Console(), where=f"{run}, {loaded.path.name}")
+    work.say(f"wrote {path} and {tables.name}")
+    if request.gallery:
+        pictures = write_gallery(
+            run, model=loaded.model, dataset=work.dataset, split=request.split,
+            names=predictions.names, labels=predictions.labels, probabilities=probabilities,
+            crop_px=work.crop_px, method=request.method,
+        )  # fmt: skip
+        work.say(f"drew {len(pictures)} heat maps in {run / 'plots'}")
+    return values
+
+
+def _calibrate(work: _Work, validation: Predictions | None) -> Calibration:
+    """Return the calibration: fitted on validation and stored, or what was stored before."""
+    method, path = work.request.calibrate, work.loaded.path
+    if method is None:
+        return load_calibration(path) or Calibration()
+    calibration = Calibration()
+    if method != NONE and validation is not None:
+        calibration = fit_calibration(validation.labels, logits=validation.logits, method=method)
+    written = write_calibration(calibration, checkpoint=path)
+    work.say(f"wrote {written}: probabilities of {path.name} are calibrated by: {method}")
+    return calibration
+
+
+def _describe(work: _Work, predictions: Predictions) -> dict[str, Any]:
+    """Return what evaluation.json says of what was evaluated."""
+    films = our_films(work.dataset, split=predictions.split)
+    same, refused = compare(films)
+    return {
+        "split": predictions.split,
+        "split_kind": work.dataset.split,
+        "split_title": films.title,
+        "data": str(work.dataset.root),
+        "data_sha256": work.dataset.sha256,
+        "checkpoint": work.loaded.path.name,
+        "epoch": work.loaded.description.epoch,
+        "ranks": work.ranks.size,
+        "published": {"comparable": [one.describe() for one in same], "refused": refused},
+        "seconds": predictions.seconds,
+        "images_per_s": len(predictions.names) / predictions.seconds,
     }
-    write_text(run / EVALUATION, text=json.dumps(values | asdict(scores), indent=1) + "\n")
 
 
-def show_scores(scores: Scores, *, split: str, where: str) -> None:
-    """Print the scores as a table."""
-    table = Table(title=f"AUROC on {split} ({where})", title_justify="left")
-    table.add_column("finding")
-    table.add_column("AUROC", justify="right")
-    table.add_column("with", justify="right")
-    table.add_column("without", justify="right")
-    for row in scores.findings:
-        value = "undefined" if row.auroc is None else f"{row.auroc:.4f}"
-        table.add_row(row.finding, value, str(row.num_positives), str(row.num_negatives))
-    mean = "undefined" if scores.mean_auroc is None else f"{scores.mean_auroc:.4f}"
-    table.add_section()
-    table.add_row(f"mean of {scores.num_defined} defined", mean, "", "")
-    Console().print(table)
+def _check_request(request: Request, *, dataset: Dataset) -> None:
+    """Refuse what cannot be had, before anything is computed."""
+    if request.split not in dataset.splits:
+        raise unknown_name("split", request.split, known=dataset.splits)
+    check_beside(request.beside, films=our_films(dataset, split=request.split))
+    if request.calibrate is not None:
+        check_method(request.calibrate)
+        if request.calibrate != NONE and not dataset.splits[VALIDATION].num_examples:
+            raise UserError(
+                "validation films, to fit a calibration on",
+                found=f"none in {dataset.root}",
+                fix="leave --calibrate out, or prepare the data again from more patients",
+            )
 
 
 def _check_data(run: Path, *, dataset: Dataset, chosen: bool) -> str:

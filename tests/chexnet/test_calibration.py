@@ -97,6 +97,14 @@ def test_platt_bears_findings_told_apart_perfectly_and_findings_of_one_kind():
     assert (found.slope[1], found.intercept[1]) == (1, 0)
 
 
+def test_platt_does_not_turn_the_order_of_a_bad_network_round():
+    labels, logits = make_logits(num_films=300)
+    found = fit_calibration(labels, logits=-logits, method="platt")
+    assert set(found.slope) == {0}
+    shares = found.probabilities(logits)[0]
+    assert shares == pytest.approx(labels.mean(axis=0), abs=0.01)
+
+
 def test_a_file_comes_back_for_its_own_checkpoint_only(tmp_path):
     checkpoint = tmp_path / "epoch-0003.npz"
     checkpoint.write_bytes(b"weights")

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import chexnet.__main__ as program
+from chexnet import result_verbs
 from chexnet.errors import UserError
 from chexnet.quiet import quiet_import
 
@@ -75,7 +76,7 @@ def test_exit_codes(monkeypatch, capsys, error, code, expected):
     def fail(arguments):
         raise error
 
-    monkeypatch.setattr(program, "_evaluate", fail)
+    monkeypatch.setattr(result_verbs, "_evaluate", fail)
     assert program.main(["evaluate", "--run", "r"]) == code
     assert expected in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 from chexnet.metrics import Ranking, auroc, cross_entropy, score_findings
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(
         st.tuples(st.booleans(), st.one_of(st.integers(-3, 3).map(float), st.floats(-9, 9))),
