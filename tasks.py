@@ -9,6 +9,7 @@ from commands import (
     images,
     machine,
     models,
+    predictions,
     reports,
     results,
     scaling,
@@ -16,7 +17,19 @@ from commands import (
 )
 
 namespace = Collection()
-themes = (images, machine, data, training, models, results, reports, clusters, benches, scaling)
+themes = (
+    images,
+    machine,
+    data,
+    training,
+    models,
+    results,
+    predictions,
+    reports,
+    clusters,
+    benches,
+    scaling,
+)
 for theme in themes:
     for one in Collection.from_module(theme).tasks.values():
         namespace.add_task(one)

@@ -16,7 +16,7 @@ from chexnet.quiet import quiet_import
 
 def add_predict_verbs(verbs: argparse._SubParsersAction) -> None:
     """Add these verbs to the program's parser."""
-    for add in (_add_predict,):
+    for add in (_add_predict, _add_export):
         add(verbs)
 
 
