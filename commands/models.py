@@ -29,7 +29,6 @@ from env.stack import PROJECT
         "model": "densenet121, densenet169, densenet201 or resnet50",
         "from_": "a file that was brought here, or a mirror's address; default: Keras' own",
         "output": "another folder than the one where weights=imagenet looks",
-        "image": "do it with the program of this image",
         "dry-run": "print the command line and run nothing",
     }
 )
@@ -38,7 +37,6 @@ def fetch_weights(
     model: str = "",
     from_: str = "",
     output: str = "",
-    image: str = "",
     dry_run: bool = False,
 ) -> int:
     """Put ImageNet weights where trainings look, checked by the hash that Keras publishes."""
@@ -53,10 +51,7 @@ def fetch_weights(
     ]  # fmt: skip
     reads = [Path(from_)] if is_file else []
     writes = [Path(output)] if output else []
-    return run_program(
-        "fetch-weights", options, image=enterable(image), reads=reads, writes=writes,
-        dry_run=dry_run,
-    )  # fmt: skip
+    return run_program("fetch-weights", options, reads=reads, writes=writes, dry_run=dry_run)
 
 
 @command(

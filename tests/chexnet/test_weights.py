@@ -7,8 +7,10 @@ import keras
 import pytest
 
 from chexnet import weights
+from chexnet.checkpoint import Description, check_description
 from chexnet.config import MODELS
 from chexnet.errors import UserError
+from chexnet.labels import FINDINGS
 from chexnet.weights import PUBLISHED, Published, find_normalisation, find_weights
 
 
@@ -78,3 +80,18 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 def test_networks_differ_in_their_normalisation():
     assert find_normalisation("resnet50") != find_normalisation("densenet121")
     assert find_normalisation("tiny") == find_normalisation("densenet201")
+
+
+def test_a_checkpoint_of_another_normalisation_is_refused():
+    # As a ResNet-50 whose films were normalised for DenseNet's weights would be.
+    found = Description(
+        epoch=1, step=1, model="resnet50", data_size=64, input_size=64, image_size=64,
+        precision="float32", findings=FINDINGS, normalisation=find_normalisation("densenet121"),
+        config_sha256="", validation_auroc=None,
+    )  # fmt: skip
+    with pytest.raises(UserError) as caught:
+        check_description(
+            found, where="here", model="resnet50", findings=FINDINGS,
+            normalisation=find_normalisation("resnet50"),
+        )  # fmt: skip
+    assert "103.939" in caught.value.expected
