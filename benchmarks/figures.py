@@ -29,8 +29,9 @@ def draw_series(results: Sequence[Row], *, stand_in: Sequence[Row] = ()) -> Figu
         stand_in: of a record of `benchmarks.stand_in`; none for two panels only.
     """
     figure, panels = new_figure(4 if stand_in else 2)
-    cores = results[0]["cores_per_rank"]
+    cores, note = results[0]["cores_per_rank"], results[0]["note"]
     title = f"{results[0]['model']} on {results[0]['device']}, {cores} core(s) a rank"
+    title += f"\n{note}" if note else ""
     _draw_pair(panels[:2], results, title=title)
     if stand_in:
         rows = [{**row, "input": "cached"} for row in stand_in]

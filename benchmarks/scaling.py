@@ -37,6 +37,8 @@ PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "horovod")
 # Made up where no data is given: px as the article's, and more films a rank than the 500 that the
 # shuffle buffer of `old` takes in before it gives a batch.
 FILMS, SIZE = 1500, 256
+# Said of every result without GPUs, in the record and on the picture.
+CORES = "the cores are the limit: a core that decodes does not compute"
 LONGEST_S = 1800
 
 
@@ -189,7 +191,7 @@ def describe_series(found: Mapping[int, Any], *, series: Series) -> list[dict[st
                 "slowest": round(min(rates), 1), "fastest": round(max(rates), 1),
                 "rounds": len(rates), "pipeline": pipeline, "input": kind, "ranks": ranks,
                 "batch": series.batch_size, "model": series.model, "crop_px": series.crop,
-                "device": one["device"],
+                "device": one["device"], "note": CORES if one["device"] == "cpu" else "",
                 "cores_per_rank": one["cores_per_rank"], "steps": mine[0]["steps"],
                 "input_wait_fraction": round(
                     statistics.median(row["input_wait_fraction"] for row in mine), 4),
@@ -265,7 +267,7 @@ def render_results(results: Sequence[Mapping[str, Any]], *, ratios: Mapping[str,
             f"{one['fastest']:,.1f})  waits {one['input_wait_fraction']:>4.0%}  {told}".rstrip()
         )
     cores = results[0]["cores_per_rank"]
-    lines.append(f"{cores} core{'s' * (cores != 1)} a rank; one machine's ranks share its memory")
+    lines.append(f"{cores} core{'s' * (cores != 1)} a rank; {results[0]['note']}".rstrip("; "))
     return "\n".join(lines)
 
 

@@ -34,7 +34,7 @@ from commands.command import HOSTS_HELP, at_least, command, optional_path, requi
         "images": "films in an epoch; by default those of the published study",
         "epochs": "to train",
         "gpus": "numbers of GPUs; … goes on by doubling",
-        "from_": "a run folder or a benchmark's record to take numbers from; may be repeated",
+        "from_": "a run folder, report or benchmark's record to take numbers from; may be repeated",
         "validate": "a published table (or all) to hold the model against, instead of predicting",
         "json": "print JSON instead of tables",
         "picture": "also draw it there: a .png or .svg file",

@@ -7,15 +7,22 @@ Leaves what the numbers mean to ``containers.scaling``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from containers.scaling import GRADIENT_MIB
 from containers.scaling_plan import Request
 from env.errors import UserError
 
-_WHAT = "a run folder, or a record of bench-pipeline, bench-allreduce or bench-scaling"
+_WHAT = (
+    "a run folder, a report of validate-env, or a record of bench-pipeline, bench-allreduce or "
+    "bench-scaling"
+)
+# As the check ranks.allreduce tells it: bytes x 2 (n - 1) / n / seconds.
+_ALLREDUCE, _RATE = "ranks.allreduce", re.compile(r"([0-9.]+) GB/s")
 
 
 def settle(request: Request, sources: Sequence[Path]) -> Request:
@@ -57,7 +64,10 @@ def read_numbers(path: Path) -> dict[str, float]:
     file = path / "record.json" if path.is_dir() else path
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        found = _of_run(file, data) if "throughput" in data else _of_results(data["results"])
+        if "throughput" in data:
+            found = _of_run(file, data)
+        else:
+            found = _of_results(data["results"]) | _of_sums(data)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(_WHAT, found=f"{file}: {error!r}", fix="correct the path") from error
     if not found:
@@ -96,6 +106,23 @@ def _of_results(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if values:
             found[name] = values[0]
     return found
+
+
+def _of_sums(data: Mapping[str, Any]) -> dict[str, float]:
+    """Return the bandwidth of sums over ranks: between hosts where there were several."""
+    results = data["results"]
+    for one in results:
+        rate = _RATE.match(one.get("found", "")) if one.get("id") == _ALLREDUCE else None
+        if rate:
+            several = len(data.get("hosts", ())) > 1
+            return {"bandwidth_gb_s" if several else "intra_bandwidth_gb_s": float(rate[1])}
+    ways = {(one.get("transport"), one.get("setting"), one.get("way")): one for one in results}
+    ours = ways.get(("shared memory", "default", "grouped"))
+    if not ours:
+        return {}
+    ranks = int(data["command"][data["command"].index("--ranks") + 1])
+    sent = 2 * (ranks - 1) / ranks * GRADIENT_MIB * 2**20
+    return {"intra_bandwidth_gb_s": sent / (ours["value"] * 1e6)}
 
 
 def _is_set(request: Request, name: str) -> bool:

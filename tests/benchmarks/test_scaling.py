@@ -68,7 +68,10 @@ def test_what_is_printed_says_that_the_cores_are_the_limit():
     results = scaling.describe_series(FOUND, series=SERIES)
     said = scaling.render_results(results, ratios=scaling.compare_series(results))
     assert "efficiency 52%" in said or "efficiency 53%" in said
-    assert "1 core a rank" in said
+    assert "1 core a rank; the cores are the limit" in said
+    assert all("cores are the limit" in one["note"] for one in results)
+    gpu = {1: {**FOUND[1], "device": "gpu"}}
+    assert not any(one["note"] for one in scaling.describe_series(gpu, series=SERIES))
 
 
 @pytest.mark.parametrize(("text", "ranks"), [("1,2,4", (1, 2, 4)), ("4, 1,4", (1, 4))])

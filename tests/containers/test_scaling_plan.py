@@ -118,6 +118,28 @@ def test_a_benchmark_of_one_rank_with_synthetic_input_gives_the_step(tmp_path):
     assert read_numbers(tmp_path / "s.json") == {"batch": 8, "step_ms": 100}
 
 
+def test_a_validation_gives_the_bandwidth_of_its_sum(tmp_path):
+    sums = {"id": "ranks.allreduce", "found": "12.34 GB/s (rank 1; 64 MiB, 8 ranks)"}
+    other = {"id": "mpi.library", "found": "libmpi.so.40"}
+    write(tmp_path / "one.json", {"hosts": ["a"], "results": [other, sums]})
+    write(tmp_path / "two.json", {"hosts": ["a", "b"], "results": [other, sums]})
+    assert read_numbers(tmp_path / "one.json") == {"intra_bandwidth_gb_s": 12.34}
+    assert read_numbers(tmp_path / "two.json") == {"bandwidth_gb_s": 12.34}
+    write(tmp_path / "none.json", {"hosts": ["a"], "results": [other]})
+    with pytest.raises(UserError, match="no number"):
+        read_numbers(tmp_path / "none.json")
+
+
+def test_a_benchmark_of_sums_gives_the_bandwidth_inside_a_node(tmp_path):
+    # Four ranks send 1.5 times 27.871 MB each; in 10 ms that is 4.18 GB/s.
+    row = {"transport": "shared memory", "setting": "default", "way": "grouped", "value": 10.0}
+    slower = {**row, "transport": "TCP", "value": 50.0}
+    write(tmp_path / "a.json", {"command": ["x", "--ranks", "4"], "results": [slower, row]})
+    assert read_numbers(tmp_path / "a.json") == {
+        "intra_bandwidth_gb_s": pytest.approx(4.18, abs=0.01)
+    }
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"results": 3}', '{"results": []}'])
 def test_a_source_of_nothing_is_named(tmp_path, text):
     path = tmp_path / "odd.json"
