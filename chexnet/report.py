@@ -177,7 +177,8 @@ def _describe_totals(record: Mapping[str, Any]) -> str:
         return ""
     took = f" Training took {show_seconds(seconds)}." if seconds is not None else ""
     ranks = record.get("ranks", "?")
-    return f"{show_count(rate)} films/s in the last epoch over all {ranks} ranks.{took}"
+    placed = "on one rank" if ranks == 1 else f"over all {ranks} ranks"
+    return f"{show_count(rate)} films/s in the last epoch {placed}.{took}"
 
 
 def _list_sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from chexnet.labels import FINDINGS
 from chexnet.report_data import RunFolder
-from chexnet.report_scores import number
+from chexnet.report_scores import Evaluation, number
 from chexnet.report_text import NONE, show_command, show_count, show_seconds
 
 STATUSES = ("FAIL", "UNKNOWN", "WARN", "PASS", "INFO", "SKIP")
@@ -77,7 +77,7 @@ def list_facts(folder: RunFolder) -> list[tuple[str, str]]:
         "why it stopped": record.get("error"),
         "started": record.get("started"),
         "ended": record.get("ended"),
-        "continued after": _join(record.get("resumed_from")),
+        "continued after": _tell([_at(one) for one in record.get("resumed_from") or ()]),
         "ranks": record.get("ranks"),
         "ranks on each host": placed,
         "device": record.get("device"),
@@ -89,7 +89,7 @@ def list_facts(folder: RunFolder) -> list[tuple[str, str]]:
     }
     facts |= {f"version of {k}": v for k, v in _items(record.get("versions"))}
     facts |= {f"Horovod: {k}": v for k, v in _items(record.get("horovod"))}
-    facts |= {f"in effect: {k}": v for k, v in _items(record.get("effective"))}
+    facts |= {f"in effect: {k}": _tell(v) for k, v in _items(record.get("effective"))}
     seconds = _items(record.get("startup_s"))
     facts |= {f"start-up: {k.replace('_', ' ')}": show_seconds(number(v)) for k, v in seconds}
     speeds = dict(_items(record.get("throughput")))
@@ -122,14 +122,22 @@ def list_commands(folder: RunFolder) -> list[tuple[str, str]]:
     line += ["--ranks", record.get("ranks", 1), *_place(record.get("hosts"))]
     line += ["--config", f"{folder.path.resolve()}/config.json"]
     commands.append(("the training", show_command(line)))
-    split = next((one.split for one in folder.evaluations), "test")
-    commands.append(("the scores", show_command(["invoke", "evaluate", "--run", NEW_RUN,
-                                                 "--split", split])))  # fmt: skip
+    commands += [("the scores", _evaluate(one)) for one in folder.evaluations]
     commands.append(("this page", show_command(["invoke", "report", "--run", NEW_RUN])))
     if isinstance(record.get("command"), list):
         commands.append(("what each rank was started as",
                          show_command(["python", *record["command"]])))  # fmt: skip
     return commands
+
+
+def _evaluate(one: Evaluation) -> str:
+    words = ["invoke", "evaluate", "--run", NEW_RUN, "--split", one.split]
+    if one.is_calibrated:
+        words += ["--calibrate", one.calibration["method"]]
+    drawn = one.bootstrap
+    if drawn:
+        words += ["--resamples", drawn.get("resamples"), "--seed", drawn.get("seed")]
+    return show_command(words)
 
 
 def _checkout(revision: str) -> str:
@@ -166,14 +174,14 @@ def _items(values: object) -> list[tuple[str, Any]]:
     return [(str(k), v) for k, v in values.items()] if isinstance(values, Mapping) else []
 
 
-def _join(values: object) -> str:
-    """Return a list in words; of an object the names and values, of a number an epoch's."""
-    if not isinstance(values, list):
-        return ""
-    told = (
-        " ".join(f"{name} {part}" for name, part in value.items())
-        if isinstance(value, Mapping)
-        else f"epoch {value}"
-        for value in values
-    )
-    return "; ".join(told)
+def _tell(value: object) -> str:
+    """Return a value in words: of an object its names and values, of a list its members."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_tell(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_tell, value))
+    return str(value)
+
+
+def _at(one: object) -> object:
+    return one if isinstance(one, Mapping) else f"epoch {one}"  # as older records have it

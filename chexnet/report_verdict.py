@@ -121,7 +121,7 @@ def _tag_status(folder: RunFolder) -> Tag:
 def _tag_split(one: Evaluation) -> Tag:
     if one.is_official_test:
         return Tag("official test list", GOOD)
-    return Tag(f"not NIH's official test list ({one.split_kind})", CAUTION)
+    return Tag("not NIH's official test list", CAUTION)
 
 
 def _tag_machine(folder: RunFolder) -> list[Tag]:

@@ -102,10 +102,8 @@ def train(
             command=command,
             horovod=distributed.describe_horovod(),
         )
-        begin = partial(
-            _begin, job, record=record, resume=resume, stack=stack,
-            kept={"environment": environment, "plan": plan},
-        )  # fmt: skip
+        begin = partial(_begin, job, record=record, resume=resume, stack=stack,
+                        kept={"environment": environment, "plan": plan})  # fmt: skip
         if not distributed.on_first(begin, name="begin"):
             job.reporter.say(f"finished before: {folder}")
             return

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from benchmarks.report_run import AUROCS, PUBLISHED, make_data, make_run, write
 from chexnet.errors import UserError
 from chexnet.labels import FINDINGS
 from chexnet.report import render_report, write_report
 from chexnet.report_data import load_folder
 from env.binding import load_plan
 from env.stack import PROJECT
-from tests.chexnet.report_run import AUROCS, PUBLISHED, make_data, make_run, write
 
 MOST_BYTES = 3_000_000
 
@@ -177,6 +177,8 @@ def test_the_commands_do_it_again(full_run):
     assert words[2] == ["invoke", "train", "--data", str(full_run.parent / "data"), "--run",
                         "NEW-RUN", "--ranks", "8", "--hosts", "gpu-a:4,gpu-b:4", "--config",
                         str(full_run / "config.json")]  # fmt: skip
+    assert words[3] == shlex.split("invoke evaluate --run NEW-RUN --split test "
+                                   "--calibrate temperature --resamples 1000 --seed 0")  # fmt: skip
     assert words[-1][1:] == json.loads((full_run / "record.json").read_text())["command"]
 
 

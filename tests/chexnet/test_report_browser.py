@@ -2,11 +2,11 @@
 
 import pytest
 
+from benchmarks.report_run import make_run
 from chexnet.report import render_report
 from chexnet.report_compare import write_comparison
 from chexnet.report_data import load_folder
 from tests.browser import browser, contrast  # noqa: F401 - a fixture
-from tests.chexnet.report_run import make_run
 
 # WCAG 2.2, AA: of text below 24 px.
 LEAST_CONTRAST = 4.5

@@ -6,11 +6,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from benchmarks.report_run import make_run, write
 from chexnet.__main__ import main
 from chexnet.errors import UserError
 from chexnet.report_compare import name_runs, render_comparison, write_comparison
 from chexnet.report_data import RunFolder, load_folder
-from tests.chexnet.report_run import make_run, write
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Makes run folders as a training of 14 findings leaves them, without training: for the report.
+"""Run folders as a training of 14 findings leaves them, without a training: for the report.
+
+Knows the files of a run; the numbers in them are made up.
 
 Scores are binormal: logits of films with a finding lie ``d`` above those without, so that the
 AUROC is Phi(d / sqrt 2) and the likelihood ratio, hence a calibrated probability, is known.
@@ -57,10 +59,12 @@ def make_run(run: Path, *, data: Path | None = None, seed: int = 0, epochs: int 
 
 
 def write(path: Path, values: object) -> None:
+    """Write a JSON file."""
     path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
 def make_data(data: Path) -> str:
+    """Write the dataset.json of a data folder and return its hash."""
     data.mkdir(parents=True)
     splits = {
         name: {
@@ -79,6 +83,7 @@ def make_data(data: Path) -> str:
 
 
 def make_record(run: Path, *, data: Path | None, sha256: str) -> dict:
+    """Return a record of a finished training on two hosts with four GPUs each."""
     hosts = ["gpu-a"] * 4 + ["gpu-b"] * 4
     return {
         "schema_version": 2, "status": "finished",
@@ -99,6 +104,7 @@ def make_record(run: Path, *, data: Path | None, sha256: str) -> dict:
 
 
 def make_evaluation(seed: int = 0, *, sha256: str = SHA) -> dict:
+    """Return an evaluation on as many films as NIH's test list has."""
     generator = np.random.default_rng(seed)
     rows = [
         score_finding(name, auroc=auroc, share=share, generator=generator)
@@ -123,6 +129,7 @@ def make_evaluation(seed: int = 0, *, sha256: str = SHA) -> dict:
 
 
 def make_boxes() -> dict:
+    """Return agreement with boxes, of the eight findings that have some."""
     rows = [{"finding": name, "num_boxes": 100 + number, "mass_inside": 0.30 + 0.01 * number,
              "mass_by_chance": 0.08, "hit_rate": 0.5 + 0.02 * number}
             for number, name in enumerate(FINDINGS[:8])]  # fmt: skip
@@ -130,47 +137,59 @@ def make_boxes() -> dict:
             "mass_by_chance": 0.08, "hit_rate": 0.57, "findings": rows}  # fmt: skip
 
 
-def score_finding(name: str, *, auroc: float, share: float, generator) -> dict:
+def score_finding(name: str, *, auroc: float, share: float, generator: np.random.Generator) -> dict:
+    """Return the scores of a finding with about this AUROC and this share of films."""
     distance = math.sqrt(2) * NormalDist().inv_cdf(auroc)
     positives = max(20, round(NUM_SIMULATED * share))
-    labels = np.zeros(NUM_SIMULATED, bool)
-    labels[:positives] = True
+    labels = np.arange(NUM_SIMULATED) < positives
     x = generator.standard_normal(NUM_SIMULATED) + distance * labels
     prior = math.log(share / (1 - share))
     probabilities = 1 / (1 + np.exp(-(prior + distance * x - distance**2 / 2)))
     order = np.argsort(-x)
     hits, false = np.cumsum(labels[order]), np.cumsum(~labels[order])
-    tpr, fpr, precision = hits / positives, false / (NUM_SIMULATED - positives), hits / (
-        hits + false
-    )  # fmt: skip
+    tpr, fpr = hits / positives, false / (NUM_SIMULATED - positives)
+    precision = hits / (hits + false)
     area = float(np.sum(tpr * np.diff(fpr, prepend=0)))
-    kept = np.linspace(0, NUM_SIMULATED - 1, 200).astype(int)
     num_positives = round(OFFICIAL_FILMS * share)
     error = math.sqrt(area * (1 - area) / num_positives)
-    groups = np.array_split(np.sort(probabilities), 10)
-    observed = np.array_split(labels[np.argsort(probabilities)], 10)
+    points = {"youden": np.argmax(tpr - fpr), "sensitivity 0.90": np.searchsorted(tpr, 0.9)}
     return {
         "finding": name, "num_positives": num_positives,
         "num_negatives": OFFICIAL_FILMS - num_positives, "auroc": area,
         "auroc_interval": [area - 2 * error, min(1.0, area + 2 * error)],
         "auprc": float(np.sum(precision * np.diff(tpr, prepend=0))), "auprc_interval": None,
         "brier": float(np.mean((probabilities - labels) ** 2)), "expected_error": 0.012,
-        "calibration_curve": {"predicted": [float(g.mean()) for g in groups],
-                              "observed": [float(g.mean()) for g in observed],
-                              "count": [len(g) for g in groups]},
-        "roc": {"fpr": [0.0, *fpr[kept].tolist()], "tpr": [0.0, *tpr[kept].tolist()]},
-        "pr": {"recall": tpr[kept].tolist(), "precision": precision[kept].tolist()},
+        "calibration_curve": _group(probabilities, labels),
+        **_curves(fpr, tpr, precision),
         "thresholds": [
             {"name": label, "threshold": float(probabilities[order][at]),
              "sensitivity": float(tpr[at]), "specificity": float(1 - fpr[at]),
              "ppv": float(precision[at]), "npv": 0.98}
-            for label, at in (("youden", int(np.argmax(tpr - fpr))),
-                              ("sensitivity 0.90", int(np.searchsorted(tpr, 0.9))))
+            for label, at in points.items()
         ],
     }  # fmt: skip
 
 
+def _curves(fpr: np.ndarray, tpr: np.ndarray, precision: np.ndarray) -> dict:
+    kept = np.linspace(0, len(fpr) - 1, 199).astype(int)
+    return {
+        "roc": {"fpr": [0.0, *fpr[kept].tolist()], "tpr": [0.0, *tpr[kept].tolist()]},
+        "pr": {"recall": tpr[kept].tolist(), "precision": precision[kept].tolist()},
+    }
+
+
+def _group(probabilities: np.ndarray, labels: np.ndarray) -> dict:
+    order = np.argsort(probabilities)
+    predicted, observed = (np.array_split(one[order], 10) for one in (probabilities, labels))
+    return {
+        "predicted": [float(group.mean()) for group in predicted],
+        "observed": [float(group.mean()) for group in observed],
+        "count": [len(group) for group in predicted],
+    }
+
+
 def make_metrics(seed: int = 0, *, epochs: int = 8, steps: int = 600, window: int = 50) -> list:
+    """Return the lines of metrics.jsonl."""
     generator = np.random.default_rng(seed)
     lines = []
     for epoch in range(1, epochs + 1):
@@ -196,6 +215,8 @@ def make_metrics(seed: int = 0, *, epochs: int = 8, steps: int = 600, window: in
 
 
 def make_environment() -> dict:
+    """Return a validation report with a warning."""
+
     def result(id: str, status: str, found: str, fix: str = "") -> dict:
         return {"id": id, "status": status, "phase": "static", "expected": "as locked",
                 "found": found, "where": "", "fix": fix, "hosts": ["gpu-a", "gpu-b"],
@@ -212,6 +233,7 @@ def make_environment() -> dict:
 
 
 def make_plan(hosts: int = 2, ranks: int = 4, cores: int = 12) -> dict:
+    """Return a binding plan: ``ranks`` on each host, with ``cores`` each and a GPU."""
     rows = [
         {"rank": host * ranks + local, "local_rank": local, "host": f"gpu-{'ab'[host]}",
          "cores": list(range(local * cores, (local + 1) * cores)), "gpu": local,
@@ -223,6 +245,7 @@ def make_plan(hosts: int = 2, ranks: int = 4, cores: int = 12) -> dict:
 
 
 def make_gallery(plots: Path, seed: int = 0, *, size: int = 224) -> list[dict]:
+    """Write a picture of each finding and return the list of them."""
     generator = np.random.default_rng(seed)
     rows = []
     across, down = np.meshgrid(np.arange(size), np.arange(size))
