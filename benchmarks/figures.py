@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {"old": "#b5442e", "new": "#d79b2d", "fast": "#33658a", "synthetic": "#666666"}
+COLOURS = {
+    "old": "#b5442e", "new": "#d79b2d", "dali": "#5a8f5a", "fast": "#33658a",
+    "synthetic": "#666666",
+}  # fmt: skip
 STYLES = {"cached": "-", "real": ":", "synthetic": "-."}
 
 Row = Mapping[str, Any]
