@@ -5,6 +5,7 @@ Knows the words. Leaves the files to ``prediction_files``.
 
 from __future__ import annotations
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +22,8 @@ _MOST_NAMED = 10
 
 def show_outcome(outcome: Outcome, *, options: Options, console: Console) -> None:
     """Print the films where they are few, where the files are, and how fast it went."""
+    if outcome.num_films == 1:
+        console.print(Text(outcome.films[0].file), soft_wrap=True)
     if outcome.num_films <= FEW:
         table = _one(outcome) if outcome.num_films == 1 else _some(outcome, options.choice)
         console.print(table)
@@ -59,8 +62,9 @@ def _ending(outcome: Outcome, options: Options) -> list[str]:
         lines.append(f"wrote {options.output}/predictions.csv and predictions.json")
     if options.heatmap:
         lines.append(f"wrote heat maps ({options.method}) to {options.heatmap}")
+    films = "1 film" if outcome.num_films == 1 else f"{outcome.num_films} films"
     lines.append(
-        f"{outcome.num_films} films in {outcome.seconds:.1f} s, {outcome.images_per_s:.1f} "
+        f"{films} in {outcome.seconds:.1f} s, {outcome.images_per_s:.1f} "
         f"images/s, by {outcome.loaded.path}"
     )
     lines.append(f"{NOT_CLINICAL}.")
@@ -69,7 +73,7 @@ def _ending(outcome: Outcome, options: Options) -> list[str]:
 
 def _one(outcome: Outcome) -> Table:
     [film] = outcome.films
-    table = Table(title=Text(film.file), title_justify="left")
+    table = Table()
     table.add_column("finding")
     table.add_column("probability", justify="right")
     rows = zip(FINDINGS, film.probabilities, strict=True)
@@ -79,8 +83,6 @@ def _one(outcome: Outcome) -> Table:
 
 
 def _some(outcome: Outcome, choice: Choice) -> Table:
-    import numpy as np
-
     table = Table()
     table.add_column("film", overflow="fold")
     table.add_column("findings")
