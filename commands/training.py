@@ -95,7 +95,7 @@ def demo(
     epochs: int = 0,
     dry_run: bool = False,
 ) -> int:
-    """Show the whole chain on made-up films: sample data, validate, train, evaluate."""
+    """Show the whole chain on made-up films: sample data, validate, train, evaluate, report."""
     from containers.demo import run_demo
 
     return run_demo(Path(output), ranks=ranks, num_images=images, epochs=epochs, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""The main job on a bare machine: sample data, validation, two ranks, evaluation.
+"""The main job on a bare machine: sample data, validation, two ranks, evaluation, report.
 
 Knows the order of the steps and what each leaves behind. Every step is a command
 line that a user could type; leaves the work to the programs those start.
@@ -17,6 +17,7 @@ from rich.table import Table
 
 from containers.job import Job
 from containers.launch import Site, run_command
+from containers.program import run_program
 from containers.train import Training, evaluate, train
 from env.errors import EXIT_FAILED, EXIT_GOOD, UserError
 
@@ -119,6 +120,11 @@ def _steps(
             _is_finished,
         ),
         Step("evaluate", run / "evaluation.json", lambda: evaluate(run, dry_run=dry_run)),
+        Step(
+            "report",
+            run / "report.html",
+            lambda: run_program("report", ["--run", run], reads=(run,), dry_run=dry_run),
+        ),
     )
 
 
@@ -156,6 +162,7 @@ def _print_summary(output: Path, *, steps: tuple[Step, ...], seconds: dict[str, 
     scores = _load(output / "run" / "evaluation.json")
     record = _load(output / "run" / "record.json")
     report = _load(output / "run" / "environment.json")
+    page = output / "run" / "report.html"
     passed = sum(result["status"] == "PASS" for result in report["results"])
     mean = "undefined" if scores["mean_auroc"] is None else f"{scores['mean_auroc']:.3f}"
     said = {
@@ -164,6 +171,7 @@ def _print_summary(output: Path, *, steps: tuple[Step, ...], seconds: dict[str, 
         "validate and train": f"{passed} checks passed; {record['ranks']} ranks, "
         f"{record['throughput']['images_per_s']:.0f} images/s",
         "evaluate": f"mean AUROC {mean} on {scores['num_examples']} films of {scores['split']}",
+        "report": f"all of it on one page, {page.stat().st_size / 1000:.0f} kB",
     }
     table = Table("step", "seconds", "what happened", "where", title="The demo")
     for step in steps:
@@ -174,3 +182,4 @@ def _print_summary(output: Path, *, steps: tuple[Step, ...], seconds: dict[str, 
     console = Console()
     console.print(table)
     print(f"everything lies in {output}; together {sum(seconds.values()):.0f} s")
+    print(f"open {page} in a browser")
