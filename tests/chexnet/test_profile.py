@@ -51,13 +51,13 @@ def test_slow_input(fast_data, monkeypatch):
 
 
 def test_tiny_step(fast_data):
-    times = measure(fast_data, batch_size=4)
+    times = measure(fast_data, batch_size=2, steps=60)
     assert judge(times).kind == LAUNCH
-    assert times.other_batch_size == 2
+    assert times.other_batch_size == 1
 
 
 def test_plain_computing(fast_data):
-    times = measure(fast_data, batch_size=16, image_size=128, steps=18)
+    times = measure(fast_data, batch_size=16, image_size=96, steps=12)
     verdict = judge(times)
     assert verdict.kind == COMPUTE
     assert times.gpu_use is None
