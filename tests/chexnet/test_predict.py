@@ -277,6 +277,24 @@ def test_a_half_written_checkpoint_is_an_error(known_run, films, tmp_path, capsy
     assert "Traceback" not in err
 
 
+def test_one_bad_file_among_a_thousand_good_ones_stops_none(known_run, films, tmp_path, capsys):
+    content = (films / "0.png").read_bytes()
+    for number in range(1000):
+        (tmp_path / f"{number:04d}.png").write_bytes(content)
+    (tmp_path / "0500.png").write_bytes(content[:-100])
+    code, out, err = run_main(
+        "predict", "--run", known_run, "--input", tmp_path, "--output", tmp_path / "out",
+        capsys=capsys,
+    )  # fmt: skip
+    assert code == 1
+    document = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert [Path(bad["file"]).name for bad in document["unreadable"]] == ["0500.png"]
+    assert document["num_films"] == len(document["films"]) == 999
+    assert "0500.png" in err
+    assert "999 films in" in out
+    assert "0001.png" not in out  # too many for a table
+
+
 NAMES = [
     ("a.png", "a.png__Mass.png"),
     ("one/two/a b.png", "one_two_a_b.png__Mass.png"),
