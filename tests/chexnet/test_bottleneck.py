@@ -3,6 +3,8 @@
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chexnet.bottleneck import (
     COMMUNICATION,
@@ -58,18 +60,34 @@ def test_a_slower_step_without_waiting_is_noise_unless_it_is_plain():
     assert shares(step_s=0.2)[0] == pytest.approx(0.5)  # input takes the cores
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {}, {"step_s": 0.15, "wait_s": 0.05}, {"exchange_s": 0.5}, {"other_step_s": 0.2},
-        {"other_step_s": 0.0}, {"step_s": 0.05}, {"memory_step_s": 0.01, "wait_s": 0.09},
-        {"exchange_s": 0.1}, {"memory_step_s": 0.1, "step_s": 1e-6},
-    ],
-)  # fmt: skip
-def test_shares_are_shares(changes):
-    found = shares(**changes)
-    assert sum(found) == pytest.approx(1)
-    assert all(0 <= share <= 1 for share in found)
+seconds = st.floats(1e-6, 10)
+
+
+@given(
+    step_s=seconds,
+    wait_s=seconds,
+    memory_step_s=seconds,
+    exchange_s=seconds,
+    other_step_s=seconds,
+    ranks=st.integers(1, 8),
+    sizes=st.sampled_from([(1, 2), (32, 16)]),
+)
+def test_shares_are_shares_and_a_verdict_names_a_share_at_its_limit(sizes, **measured):
+    batch_size, other = sizes
+    found = times(batch_size=batch_size, other_batch_size=other, **measured)
+    parts = dataclasses.astuple(share_time(found))
+    assert sum(parts) == pytest.approx(1)
+    assert all(0 <= share <= 1 + 1e-9 for share in parts)
+    verdict = judge(found)
+    if verdict.kind == INPUT:
+        assert parts[0] >= 0.10
+    elif verdict.kind == COMMUNICATION:
+        assert parts[1] >= 0.25
+    elif verdict.kind == LAUNCH:
+        assert parts[2] >= 0.6 * (parts[2] + parts[3]) - 1e-9
+    else:
+        assert parts[0] < 0.10
+        assert parts[1] < 0.25
 
 
 VERDICTS = [
