@@ -382,3 +382,28 @@ def test_data_that_is_gone_is_no_mistake(tmp_path):
     assert "The data folder is not there any more" in texts(read(render_report(folder)))
     make_data(tmp_path / "data")
     assert load_folder(run).dataset["image_size"] == 256
+
+
+def test_one_rank_is_called_one(run):
+    change(run / "record.json", ranks=1, hosts=["vm"], resumed_from=[2])
+    tree = read(render_report(load_folder(run)))
+    assert "5,120 films/s in the last epoch on one rank." in texts(section(tree, "speed"))
+    again = texts(section(tree, "again"))
+    assert "--ranks 1 --config" in again  # one host needs no --hosts
+    assert "continued after epoch 2" in texts(section(tree, "machine"))
+
+
+def test_what_the_boxes_say_is_shown(full_run):
+    table = rows(section(read(render_report(load_folder(full_run))), "boxes"))
+    assert table[1] == ["Atelectasis", "100", "30%", "8.0%", "50%"]
+    assert table[-1] == ["all boxes", "828", "34%", "8.0%", "57%"]
+    assert len(table) == 1 + 8 + 1
+
+
+def test_thresholds_say_where_they_were_chosen(full_run):
+    thresholds = section(read(render_report(load_folder(full_run))), "thresholds")
+    assert "the points were chosen on validation films" in texts(thresholds)
+    assert [texts(one) for one in thresholds.iter("summary")] == ["youden", "sensitivity 0.90"]
+    for row in rows(thresholds)[16:]:
+        if len(row) == 6 and row[0] != "finding":
+            assert float(row[2].rstrip("%")) == pytest.approx(90, abs=5)  # 20 positives at least

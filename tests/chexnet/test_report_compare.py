@@ -98,6 +98,20 @@ def test_names_are_as_short_as_tells_runs_apart(tmp_path):
     assert name_runs([RunFolder(one) for one in folders[1:]]) == ["run", "last"]
 
 
+@pytest.mark.parametrize("text", ["<script>x</script>", '" onload="x', "]]>{{ 7 * 7 }}\x00\ud800"])
+def test_nothing_breaks_out_of_the_page(runs, text):
+    change(runs[0] / "config.json", **{text: text})
+    change(runs[0] / "record.json", status=text, device=text, git_revision=text)
+    values = json.loads((runs[0] / "evaluation.json").read_text())
+    values["findings"][0]["finding"] = text
+    write(runs[0] / "evaluation.json", values)
+    tree = read(runs)
+    assert not list(tree.iter("script"))
+    assert not [name for one in tree.iter() for name in one.attrib if name.startswith("on")]
+    shown = text.replace("\x00", "�").replace("\ud800", "�")
+    assert [shown, "–"] == table(section(tree, "differences"))[-1][0::2]
+
+
 def test_fewer_than_two_runs_or_one_twice_is_refused(runs, tmp_path):
     for few in ([], runs[:1], [runs[0], runs[0]], [runs[0], tmp_path / "x" / ".." / "one"]):
         with pytest.raises(UserError, match="two or more different run folders"):
