@@ -216,7 +216,9 @@ def _finish(
     if request.as_json:
         print(json.dumps(json.loads(path.read_text(encoding="utf-8")), indent=1))
     else:
-        print_evaluation(values, console=Console(), where=f"{run}, {loaded.path.name}")
+        # mpirun gives ranks a terminal of its own making, wherever the output goes.
+        console = Console(force_terminal=work.reporter.terminal)
+        print_evaluation(values, console=console, where=f"{run}, {loaded.path.name}")
     work.say(f"wrote {path} and {tables.name}")
     if request.gallery:
         pictures = write_gallery(

@@ -66,7 +66,10 @@ def _notes(values: Values) -> str:
         if calibration["method"] == "none"
         else f"probabilities calibrated by {calibration['method']}, fitted on validation"
     )
-    return f"{films}; {intervals}; ECE: expected calibration error; {probabilities}"
+    notes = [films, intervals, "ECE: expected calibration error", probabilities]
+    if values["split"] == "validation":
+        notes.append("these films chose checkpoint and thresholds: on others expect less")
+    return "; ".join(notes)
 
 
 def _thresholds(values: Values) -> Table:

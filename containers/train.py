@@ -17,7 +17,7 @@ from containers.job import FOLDER_PREFIX, Job, refuse_misfit
 from containers.launch import Site, launch_command, project_environ, run_command, simplify
 from containers.preflight import Preflight, prepare_launch, run_preflight
 from containers.process import stoppable
-from containers.program import data_of, require, run_program
+from containers.program import require
 from containers.site import sees_gpus
 from env.atomic import write_text
 from env.errors import EXIT_GOOD, EXIT_REQUEUE
@@ -156,30 +156,3 @@ def ask_device(argv: list[str], *, dry_run: bool) -> tuple[int, str]:
     )
     device = json.loads(done.stdout)["device"] if done.returncode == EXIT_GOOD else ""
     return simplify(done.returncode), device
-
-
-def evaluate(
-    run: Path,
-    *,
-    split: str = "test",
-    data: Path | None = None,
-    image: Path | None = None,
-    dry_run: bool = False,
-) -> int:
-    """Score a run's best checkpoint on a split, in one process.
-
-    Args:
-        run: the run folder.
-        split: ``"test"``, ``"validation"`` or ``"train"``.
-        data: prepared data, None for the run's own.
-        image: score inside this image.
-        dry_run: print the command line and run nothing.
-
-    Raises:
-        UserError: the run folder or the image is missing.
-    """
-    if not dry_run:
-        require(run, what="a run folder", fix="train first: invoke train --help")
-    options = ["--run", run, "--split", split, *(["--data", data] if data else [])]
-    reads = (run, *([data] if data else data_of(run)))
-    return run_program("evaluate", options, image=image, reads=reads, dry_run=dry_run)

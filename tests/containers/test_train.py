@@ -4,17 +4,13 @@ The line that runs a command is replaced by one that records it and returns a co
 the test's choosing; the lines themselves are made by the code under test.
 """
 
-import json
-import os
-import shlex
 from pathlib import Path
 
 import pytest
 
 from containers import train as module
 from containers.job import Job
-from containers.train import Training, evaluate, train
-from env.errors import UserError
+from containers.train import Training, train
 
 
 @pytest.fixture
@@ -109,24 +105,3 @@ def test_the_exit_code_of_training_is_one_of_ours(started, tmp_path, code, ours)
     _, codes = started
     codes["launch"] = code
     assert train(Training(tmp_path, tmp_path / "run", validate=False)) == ours
-
-
-def test_evaluating_in_an_image_binds_the_run_and_its_data(tmp_path, monkeypatch, capsys):
-    run, data, image = tmp_path / "run", tmp_path / "data", tmp_path / "x.sif"
-    run.mkdir()
-    data.mkdir()
-    image.touch()
-    (run / "record.json").write_text(json.dumps({"data": str(data)}))
-    stub = tmp_path / "apptainer"
-    stub.write_text("#!/bin/sh\n")
-    stub.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert evaluate(run, image=image, dry_run=True) == 0
-    line = shlex.split(capsys.readouterr().out)
-    bound = {line[n + 1].partition(":")[0] for n, token in enumerate(line) if token == "--bind"}
-    assert bound == {str(run), str(data)}
-
-
-def test_a_missing_run_is_named(tmp_path):
-    with pytest.raises(UserError, match="no-run"):
-        evaluate(tmp_path / "no-run")

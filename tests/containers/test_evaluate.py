@@ -1,0 +1,69 @@
+"""The command lines of an evaluation: one process, ranks, and inside an image."""
+
+import json
+import os
+import shlex
+
+import pytest
+
+from containers.evaluate import Evaluation, evaluate, options_of
+from containers.job import Job
+from env.errors import UserError
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a run folder whose record names its data."""
+    folder, data = tmp_path / "run", tmp_path / "data"
+    folder.mkdir()
+    data.mkdir()
+    (folder / "record.json").write_text(json.dumps({"data": str(data)}))
+    (folder / "config.json").write_text(json.dumps({"device": "cpu"}))
+    return folder
+
+
+def printed(capsys):
+    return shlex.split(capsys.readouterr().out)
+
+
+def test_one_process_needs_no_launcher(run, capsys):
+    asked = Evaluation(run, "validation", options=options_of(calibrate="platt", json=True, seed=""))
+    assert evaluate(asked, dry_run=True) == 0
+    line = printed(capsys)
+    assert line[1:5] == ["-m", "chexnet", "evaluate", "--run"]
+    assert "mpirun" not in line
+    assert line[-6:] == ["validation", "--checkpoint", "best", "--calibrate", "platt", "--json"]
+
+
+def test_ranks_are_launched_by_a_plan_that_the_program_reads(run, capsys, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_"))]:
+        monkeypatch.delenv(name)
+    assert evaluate(Evaluation(run, job=Job(1, launcher="mpirun")), dry_run=True) == 0
+    line = printed(capsys)
+    assert line[line.index("-np") + 1] == "1"
+    assert line[line.index("--run") + 1] == str(run)
+    assert line[line.index("--plan") + 1].endswith("plan.json")
+
+
+def test_an_image_sees_run_data_boxes_and_checkpoint(run, tmp_path, monkeypatch, capsys):
+    image = tmp_path / "x.sif"
+    image.touch()
+    for name in ("boxes", "elsewhere"):
+        (tmp_path / name).mkdir()
+    boxes, checkpoint = tmp_path / "boxes" / "list.csv", tmp_path / "elsewhere" / "epoch-0001.npz"
+    checkpoint.touch()
+    stub = tmp_path / "apptainer"
+    stub.write_text("#!/bin/sh\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    asked = Evaluation(run, boxes=boxes, checkpoint=str(checkpoint), image=image)
+    assert evaluate(asked, dry_run=True) == 0
+    line = printed(capsys)
+    bound = {line[n + 1].partition(":")[0] for n, token in enumerate(line) if token == "--bind"}
+    assert bound == {str(tmp_path / name) for name in ("run", "data", "boxes", "elsewhere")}
+    assert line[line.index("--boxes") + 1] == str(boxes)
+
+
+def test_a_missing_run_is_named(tmp_path):
+    with pytest.raises(UserError, match="no-run"):
+        evaluate(Evaluation(tmp_path / "no-run"))
