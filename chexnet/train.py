@@ -23,6 +23,7 @@ import keras
 import tensorflow as tf
 
 from chexnet import distributed
+from chexnet.checkpoint import list_checkpoints
 from chexnet.config import TrainConfig
 from chexnet.epochs import Steps, images_per_loss
 from chexnet.errors import UserError
@@ -158,8 +159,10 @@ def _build(job: Job, *, startup: dict[str, float]) -> Trainer:
         config.model,
         input_size=config.crop_size,
         image_size=config.image_size,
-        # The others get rank 0's by the broadcast.
-        weights=config.weights if job.ranks.is_first else "none",
+        # The others get rank 0's by the broadcast, and a run that goes on has its own.
+        weights=config.weights
+        if job.ranks.is_first and not list_checkpoints(job.checkpoints)
+        else "none",
         batch_statistics=config.batch_statistics,
         batch_norm_momentum=config.batch_norm_momentum,
         precision=config.precision,

@@ -19,7 +19,6 @@ from chexnet.config import (
     load_config,
     render_config,
 )
-from chexnet.errors import UserError
 from chexnet.quiet import quiet_import
 from chexnet.signals import StopSignal
 
@@ -83,15 +82,14 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _check(arguments: argparse.Namespace, config: TrainConfig) -> None:
     """Say whether a training could begin, in a moment: nothing here needs TensorFlow."""
+    from chexnet.checkpoint import list_checkpoints
     from chexnet.records import load_dataset
-    from chexnet.run import check_folder, fit_config
+    from chexnet.run import CHECKPOINTS, check_folder, fit_config
+    from chexnet.weights import find_weights
 
-    if config.weights not in ("none", "imagenet") and not Path(config.weights).is_file():
-        raise UserError(
-            "weights: none, imagenet or the path of a weights file",
-            found=f"no file {config.weights}",
-            fix="correct --set weights=PATH; in an image, PATH must be bound into it",
-        )
+    # A run that goes on has its weights in its checkpoints.
+    if not (arguments.resume and list_checkpoints(arguments.run / CHECKPOINTS)):
+        find_weights(config.model, config.weights)
     dataset = load_dataset(arguments.data)
     config = fit_config(config, dataset=dataset)
     check_folder(arguments.run, config=config, data_sha256=dataset.sha256, resume=arguments.resume)

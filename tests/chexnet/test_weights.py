@@ -6,11 +6,14 @@ import inspect
 import keras
 import pytest
 
+import chexnet.__main__ as program
 from chexnet import weights
 from chexnet.checkpoint import Description, check_description
-from chexnet.config import MODELS
+from chexnet.config import MODELS, load_config, render_config
 from chexnet.errors import UserError
 from chexnet.labels import FINDINGS
+from chexnet.records import load_dataset
+from chexnet.run import fit_config
 from chexnet.weights import PUBLISHED, Published, find_normalisation, find_weights
 
 
@@ -95,3 +98,24 @@ def test_a_checkpoint_of_another_normalisation_is_refused():
             normalisation=find_normalisation("resnet50"),
         )  # fmt: skip
     assert "103.939" in caught.value.expected
+
+
+def test_weights_are_asked_for_before_a_training_and_not_when_it_goes_on(
+    cache, fast_data, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    words = ["train", "--data", str(fast_data), "--run", str(run), "--check"]
+    words += ["--set", "preset=best", "--set", "crop_size=0"]
+    assert program.main(words) == 1
+    assert "invoke fetch-weights --model densenet121" in capsys.readouterr().err
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "epoch-0001.npz").touch()
+    (run / "config.json").write_text(
+        render_config(
+            fit_config(
+                load_config(settings=["preset=best", "crop_size=0"]),
+                dataset=load_dataset(fast_data),
+            )
+        )
+    )
+    assert program.main([*words, "--resume"]) == 0
