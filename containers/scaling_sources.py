@@ -18,9 +18,10 @@ from containers.scaling_plan import Request
 from env.errors import UserError
 
 _WHAT = (
-    "a run folder, a report of validate-env, or a record of bench-pipeline, bench-allreduce or "
-    "bench-scaling"
+    "a folder of a run or of invoke profile, a report of validate-env, or a record of "
+    "bench-pipeline, bench-allreduce or bench-scaling"
 )
+_IN_FOLDERS = ("record.json", "profile.json")
 # As the check ranks.allreduce tells it: bytes x 2 (n - 1) / n / seconds.
 _ALLREDUCE, _RATE = "ranks.allreduce", re.compile(r"([0-9.]+) GB/s")
 
@@ -61,11 +62,16 @@ def read_numbers(path: Path) -> dict[str, float]:
     Raises:
         UserError: it cannot be read, or holds none.
     """
-    file = path / "record.json" if path.is_dir() else path
+    file = path
+    if path.is_dir():
+        files = [path / name for name in _IN_FOLDERS]
+        file = next((one for one in files if one.exists()), files[0])
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         if "throughput" in data:
             found = _of_run(file, data)
+        elif "times" in data:
+            found = _of_profile(data["times"])
         else:
             found = _of_results(data["results"]) | _of_sums(data)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -84,6 +90,16 @@ def _of_run(file: Path, record: Mapping[str, Any]) -> dict[str, float]:
         return {}
     batch = config["batch_size"] * config.get("accumulation_steps", 1)
     return {"batch": batch, "step_ms": 1000 * batch * record["ranks"] / rate}
+
+
+def _of_profile(times: Mapping[str, Any]) -> dict[str, float]:
+    """Return batch and gradients, and the step with films in memory, less the exchange."""
+    found = {
+        "batch": times["batch_size"],
+        "step_ms": 1000 * (times["memory_step_s"] - times["exchange_s"]),
+        "gradient_mib": times["exchange_mib"],
+    }
+    return {name: value for name, value in found.items() if value > 0}
 
 
 def _of_results(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -118,6 +118,14 @@ def test_a_benchmark_of_one_rank_with_synthetic_input_gives_the_step(tmp_path):
     assert read_numbers(tmp_path / "s.json") == {"batch": 8, "step_ms": 100}
 
 
+def test_a_profile_gives_the_step_without_its_exchange(tmp_path):
+    times = {"ranks": 2, "batch_size": 64, "step_s": 0.15, "memory_step_s": 0.125,
+             "exchange_s": 0.025, "exchange_mib": 26.58}  # fmt: skip
+    write(tmp_path / "profile.json", {"times": times})
+    numbers = {"batch": 64, "step_ms": pytest.approx(100), "gradient_mib": 26.58}
+    assert read_numbers(tmp_path) == read_numbers(tmp_path / "profile.json") == numbers
+
+
 def test_a_validation_gives_the_bandwidth_of_its_sum(tmp_path):
     sums = {"id": "ranks.allreduce", "found": "12.34 GB/s (rank 1; 64 MiB, 8 ranks)"}
     other = {"id": "mpi.library", "found": "libmpi.so.40"}
