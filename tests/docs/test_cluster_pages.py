@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -133,6 +134,10 @@ def test_the_scaling_page_says_what_the_model_says_of_the_study():
     assert exchange[16] < 5
     assert "one node lose 89 ms, and the exchange 1.4" in text
     assert round(exchange[4], 1) == 1.4
+    slow = replace(dell.cluster, intra_bandwidth_gb_s=dell.cluster.intra_bandwidth_gb_s / 10)
+    terms = model_terms(4, work=dell.work, cluster=slow)
+    assert round(terms[LATENCY] + terms[BANDWIDTH]) == 9
+    assert "or 9 if the links inside it had a tenth" in text
     shares = {}
     for name in ("dell", "resnet50-v100-fp32"):
         work = fit(find_table(name), explanation="stragglers")[0]
