@@ -32,6 +32,12 @@ def clean_environment() -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def environment():
+    """Return the variables that programs of these tests are started with."""
+    return clean_environment()
+
+
 def command_line(ranks: int, words: list) -> list[str]:
     launcher = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none"]
     return [*(launcher if ranks else []), sys.executable, *(str(word) for word in words)]

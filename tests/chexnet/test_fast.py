@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from chexnet import stream
 from chexnet.errors import UserError
+from chexnet.fast import name_films
 from chexnet.films import load_films
 from chexnet.mapped import FilmArrays
 from chexnet.order import Order, Turns
@@ -168,7 +169,7 @@ def test_an_error_while_filling_reaches_the_one_who_reads():
 
 def test_pipelines_and_formats_that_do_not_fit_are_refused(both):
     fast, encoded = both
-    for dataset, name, other in ((fast, "new", "fast"), (encoded, "fast", "old or new")):
+    for dataset, name, other in ((fast, "new", "fast"), (encoded, "fast", "old or dali or new")):
         with pytest.raises(UserError, match=f"use pipeline={other}"):
             make_pipeline(dataset, split="train", name=name, batch_size=4)
     with pytest.raises(UserError, match="at most 40 px"):
@@ -194,3 +195,25 @@ def test_the_article_s_pipelines_crop_anywhere(both, name):
             assert len(hits) == 1
             places.update(hits)
     assert len(places) == 9
+
+
+def test_the_films_of_a_place_have_the_names_that_are_trained_on(both):
+    dataset = both[0]
+    about = dataset.splits["train"]
+    names = load_films(dataset.root / about.films.name, num_films=about.num_examples).names
+    films = Order(about.num_examples, seed=2).take(5, count=7).films
+    found = name_films(dataset, split="train", seed=2, first=5, count=7)
+    assert found == [names[film] for film in films]
+
+
+@pytest.mark.parametrize("pipeline", ["fast", "new", "old"])
+def test_a_stream_goes_on_from_the_middle_as_if_it_had_not_stopped(both, pipeline):
+    dataset = both[0] if pipeline == "fast" else both[1]
+    about = {"split": "train", "name": pipeline, "batch_size": 8, "rank": 1, "size": 2,
+             "seed": 3, "epoch": 2, "crop_px": 32}  # fmt: skip
+    # 60 batches of 8 are more than twice this rank's films: it is repeated on the way.
+    whole = list(itertools.islice(make_pipeline(dataset, **about), 60))
+    rest = make_pipeline(dataset, **about, first_film=16 * 50, skip_batches=50)
+    for (image, label), (other, other_label) in zip(whole[50:], rest, strict=False):
+        assert np.array_equal(image, other)
+        assert np.array_equal(label, other_label)

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,9 +13,14 @@ import jsonschema
 import pytest
 
 import chexnet.run
+from benchmarks.kills import ALL, ASKED, RANK, compare, find_ranks, is_forward, survive
+from chexnet.checkpoint import load_newest
+from chexnet.films import load_films
+from chexnet.order import Order
 
 SCHEMAS = Path(chexnet.run.__file__).parent
-SETTINGS = ["preset=demo", "model=tiny", "device=cpu", "batch_size=8", "epochs=3"]
+SETTINGS = ["preset=demo", "model=tiny", "device=cpu", "batch_size=8", "epochs=3",
+            "checkpoint_steps=5"]  # fmt: skip
 SMALL = [word for setting in SETTINGS for word in ("--set", setting)]
 
 
@@ -26,10 +33,10 @@ def read_metrics(folder):
 
 
 @pytest.fixture(scope="module")
-def finished(chexnet, small_data, tmp_path_factory):
+def finished(chexnet, fast_data, tmp_path_factory):
     """Return the folder of a run of two ranks that was left alone, and what it said."""
     folder = tmp_path_factory.mktemp("train") / "run"
-    done = chexnet("train", "--data", small_data, "--run", folder, *SMALL, ranks=2)
+    done = chexnet("train", "--data", fast_data, "--run", folder, *SMALL, ranks=2)
     assert done.code == 0, done.err
     return folder, done
 
@@ -46,6 +53,9 @@ def test_run_folder_holds_what_its_schemas_say(finished):
     record = read_json(folder / "record.json")
     assert (record["status"], record["ranks"]) == ("finished", 2)
     assert record["results"]["epoch"] == 3
+    assert record["effective"]["precision"] == "float32"
+    films = record["effective"]["steps_per_epoch"] * 16
+    assert record["position"] == {"epoch": 3, "step": 3 * films // 16, "examples": 3 * films}
 
 
 @pytest.mark.mpi
@@ -102,24 +112,93 @@ def test_data_that_was_prepared_again_is_not_scored_unasked(
     assert "patients may overlap" in chosen.out
 
 
+@pytest.fixture
+def killed(start, fast_data, tmp_path):
+    """Return a function that ends a run of two ranks in these ways and lets it finish."""
+
+    def end(*kinds, seed):
+        run = tmp_path / "run"
+        words = ["train", "--data", str(fast_data), "--run", str(run), *SMALL]
+        kills = survive(
+            words, run=run, start=lambda line: start(*line, ranks=2), kinds=kinds, seed=seed
+        )
+        return run, kills
+
+    return end
+
+
 @pytest.mark.mpi
-def test_killed_run_resumes_to_the_losses_of_the_run_left_alone(
-    finished, chexnet, start, small_data, tmp_path
-):
-    folder = tmp_path / "run"
-    with start("train", "--data", small_data, "--run", folder, *SMALL, ranks=2) as ranks:
-        wait_until((folder / "checkpoints" / "epoch-0001.npz").exists, timeout_s=240)
-        os.killpg(ranks.pid, signal.SIGKILL)
-    wait_until(lambda: not find_processes(folder), timeout_s=60)
-    done = chexnet("train", "--data", small_data, "--run", folder, "--resume", ranks=2)
+def test_killed_at_any_moment_it_ends_as_the_run_left_alone(finished, killed):
+    run, kills = killed(RANK, ASKED, ALL, RANK, ALL, RANK, seed=1)
+    assert compare(run, alone=finished[0]) == []
+    assert is_forward(kills)
+    for kill in kills:
+        if kill.kind == ASKED:
+            assert kill.code == 75
+            assert "stopped by SIGUSR1" in kill.error
+        elif kill.kind == RANK:
+            # The launcher ends the others; who died is in the record.
+            assert kill.code not in (0, 75)
+            assert f"rank {kill.rank} ended: process " in kill.error
+        assert kill.seconds < 60
+    resumed = read_json(run / "record.json")["resumed_from"]
+    assert {"epoch", "step", "examples", "ranks"} == set(resumed[-1])
+    jsonschema.validate(read_json(run / "record.json"), read_json(SCHEMAS / "record.schema.json"))
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_killed_thirty_times_it_ends_as_the_run_left_alone(chexnet, start, fast_data, tmp_path):
+    words = [*SMALL, "--set", "epochs=12"]
+    alone, run = tmp_path / "alone", tmp_path / "run"
+    done = chexnet("train", "--data", fast_data, "--run", alone, *words, ranks=2)
     assert done.code == 0, done.err
-    assert "continuing after epoch" in done.out
-    assert read_json(folder / "record.json")["resumed_from"][0] >= 1
+    kills = survive(
+        ["train", "--data", str(fast_data), "--run", str(run), *words], run=run,
+        start=lambda line: start(*line, ranks=2), kinds=[RANK, ALL] * 15, seed=2,
+    )  # fmt: skip
+    assert compare(run, alone=alone) == []
+    assert is_forward(kills)
 
-    def losses(run):
-        return [(line["step"], line["kind"], line["loss"]) for line in read_metrics(run)]
 
-    assert losses(folder) == losses(finished[0])
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_rank_that_is_slow_holds_nobody_up_for_good(start, fast_data, tmp_path):
+    run = tmp_path / "run"
+    with start("train", "--data", fast_data, "--run", run, *SMALL, ranks=2) as ranks:
+        wait_until((run / "metrics.jsonl").exists, of=ranks)
+        process = find_ranks(run)[1]
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(5)
+        os.kill(process, signal.SIGCONT)
+        ranks.communicate(timeout=240)
+    assert ranks.returncode == 0
+    assert read_json(run / "record.json")["status"] == "finished"
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_on_other_ranks_every_film_still_comes_once(chexnet, start, fast_data, tmp_path):
+    run = tmp_path / "run"
+    words = ["train", "--data", fast_data, "--run", run]
+    with start(*words, *SMALL, ranks=2) as ranks:
+        wait_until(lambda: count_lines(run) >= 6, of=ranks)
+        ranks.send_signal(signal.SIGUSR1)
+        ranks.communicate(timeout=120)
+    assert ranks.returncode == 75
+    done = chexnet(*words, "--resume")
+    assert done.code == 0, done.err
+    assert "on 1 ranks what 2 began" in done.out
+    lines = read_metrics(run)
+    examples = [line["examples"] for line in lines]
+    assert examples == sorted(examples)
+    films = read_json(fast_data / "dataset.json")["splits"]["train"]["num_examples"]
+    last = read_json(run / "record.json")["position"]
+    assert last["epoch"] == 3
+    # Two epochs of whole steps on two ranks, then on one: never further than the films.
+    assert 3 * films - 3 * 16 < last["examples"] <= 3 * films
+    # The demo preset does not scale: the rate of one rank is that of two.
+    assert {line["lr"] for line in lines} == {lines[0]["lr"]}
 
 
 @pytest.mark.mpi
@@ -133,23 +212,18 @@ def test_resume_of_a_finished_run_changes_nothing(finished, chexnet, small_data)
     assert read_json(folder / "record.json") == record
 
 
-def wait_until(true, *, timeout_s):
+def wait_until(true, *, of, timeout_s=240):
+    """Wait until something is true of a running program."""
     deadline = time.monotonic() + timeout_s
     while not true():
+        assert of.poll() is None, of.communicate()[1]
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
 
 
-def find_processes(folder):
-    """Return the processes whose command line names the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(folder).encode() in path.read_bytes():
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
+def count_lines(folder):
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 @pytest.mark.mpi
@@ -169,27 +243,91 @@ def test_damaged_record_file_of_one_rank_ends_all_and_is_named(chexnet, small_da
     assert path.name in record["error"]
 
 
-def test_loss_that_is_not_a_number_stops_the_run(chexnet, small_data, tmp_path):
+def test_loss_that_is_not_a_number_stops_the_run_and_names_the_films(chexnet, fast_data, tmp_path):
     folder = tmp_path / "run"
     words = ["--set", "learning_rate=1e38", "--set", "warmup_epochs=0"]
-    done = chexnet("train", "--data", small_data, "--run", folder, *SMALL, *words)
+    done = chexnet("train", "--data", fast_data, "--run", folder, *SMALL, *words)
     assert done.code == 1
     assert "a loss that is a number" in done.err
     assert read_json(folder / "record.json")["status"] == "failed"
-    assert not list((folder / "checkpoints").glob("*.npz"))
+    bad = read_json(folder / "bad-batch.json")
+    jsonschema.validate(bad, read_json(SCHEMAS / "bad_batch.schema.json"))
+    # The first step makes the weights huge, the second has no loss: the films of both.
+    assert [(batch["rank"], batch["step"]) for batch in bad["batches"]] == [(0, 2), (0, 1)]
+    about = read_json(fast_data / "dataset.json")["splits"]["train"]
+    names = load_films(fast_data / about["films"]["name"], num_films=about["num_examples"]).names
+    order = Order(about["num_examples"], seed=0).take(0, count=16).films.tolist()
+    assert bad["batches"][0]["films"] == [names[film] for film in order[8:]]
+    assert bad["batches"][1]["films"] == [names[film] for film in order[:8]]
+    assert bad["batches"][0]["films"][0] in done.err
 
 
-def test_term_signal_stops_cleanly_and_the_record_says_so(start, small_data, tmp_path):
+def test_term_signal_keeps_everything_and_a_second_writer_is_refused(
+    start, chexnet, small_data, tmp_path
+):
     folder = tmp_path / "run"
-    words = [*SMALL, "--set", "epochs=10000"]
-    with start("train", "--data", small_data, "--run", folder, *words) as one:
-        wait_until((folder / "checkpoints" / "epoch-0001.npz").exists, timeout_s=240)
+    words = ["train", "--data", small_data, "--run", folder, *SMALL, "--set", "epochs=10000"]
+    with start(*words) as one:
+        wait_until(lambda: count_lines(folder) > 1, of=one)
+        other = chexnet(*words, "--resume")
         one.send_signal(signal.SIGTERM)
         err = one.communicate(timeout=120)[1]
-    assert one.returncode == 1
+    assert other.code == 2
+    assert f"process {one.pid} on " in other.err
+    assert one.returncode == 75
     assert "stopped by SIGTERM" in err
     assert "--resume" in err
-    assert read_json(folder / "record.json")["status"] == "interrupted"
+    record = read_json(folder / "record.json")
+    assert record["status"] == "interrupted"
+    newest = load_newest(folder / "checkpoints", say=pytest.fail).description
+    steps = record["effective"]["steps_per_epoch"]
+    assert f"after step {newest.epoch * steps + newest.position.epoch_step};" in err
+
+
+LIMITED = """
+import resource, sys
+from chexnet import distributed
+from chexnet.__main__ import main
+start = distributed.start
+def start_and_limit(*args, **names):
+    ranks = start(*args, **names)  # MPI has files of its own
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+    return ranks
+distributed.start = start_and_limit
+sys.exit(main())
+"""
+
+
+def test_a_full_disk_ends_the_run_without_half_a_checkpoint(launch, fast_data, tmp_path):
+    # A file may have 50 kB: less than a checkpoint, more than the record and the metrics.
+    run = tmp_path / "run"
+    words = ["train", "--data", fast_data, "--run", run, *SMALL, "--set", "checkpoint_steps=0"]
+    done = launch("-c", LIMITED, *words)
+    assert done.code == 1
+    assert "a checkpoint written to" in done.err
+    assert "Traceback" not in done.err
+    assert list((run / "checkpoints").iterdir()) == []
+    assert read_json(run / "record.json")["status"] == "failed"
+    assert [line["kind"] for line in read_metrics(run)] == [*["steps"] * 4, "epoch"]
+
+
+@pytest.mark.slow
+def test_without_stdin_home_or_rights_it_trains(ordinary, environment, fast_data, tmp_path):
+    # As a user without any right, from a folder that cannot be written, with no home.
+    run = tmp_path / "shared" / "run"
+    run.parent.mkdir()
+    for folder in (run.parent, *run.parents[1:4]):
+        folder.chmod(0o777)
+    shutil.copytree(fast_data, run.parent / "data")
+    program = [sys.executable, "-m", "chexnet", "train", "--data", run.parent / "data",
+               "--run", run, *SMALL, "--set", "epochs=1"]  # fmt: skip
+    done = subprocess.run(
+        [*ordinary, "sh", "-c", 'exec "$@" <&-', "sh", *map(str, program)],
+        capture_output=True, text=True, cwd="/proc",
+        env=environment | {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert read_json(run / "record.json")["status"] == "finished"
 
 
 @pytest.mark.parametrize("verb", ["train", "evaluate"])
