@@ -14,7 +14,7 @@ from commands.command import HOSTS_HELP, at_least, command, optional_path, requi
 
 
 @command(
-    iterable=["from_"],
+    iterable=["from_", "measured"],
     help={
         "step-ms": "of one GPU alone with its input at hand: batch / images/s x 1000",
         "batch": "films a GPU and step",
@@ -35,6 +35,7 @@ from commands.command import HOSTS_HELP, at_least, command, optional_path, requi
         "epochs": "to train",
         "gpus": "numbers of GPUs; … goes on by doubling",
         "from_": "a run folder, report or benchmark's record to take numbers from; may be repeated",
+        "measured": "run folders, or a folder of such, to hold the plan against; may be repeated",
         "validate": "a published table (or all) to hold the model against, instead of predicting",
         "json": "print JSON instead of tables",
         "picture": "also draw it there: a .png or .svg file",
@@ -61,6 +62,7 @@ def plan_scaling(
     epochs: int = 10,
     gpus: str = "1,2,…,512",
     from_: list[str] | None = None,
+    measured: list[str] | None = None,
     validate: str = "",
     json: bool = False,
     picture: str = "",
@@ -72,7 +74,7 @@ def plan_scaling(
     if validate:
         show_validation(validate, as_json=json, picture=optional_path(picture))
         return
-    from containers.scaling_sources import settle
+    from containers.scaling_sources import read_rates, settle
 
     cluster = Cluster(
         gpus_per_node=gpus_per_node, latency_us=latency_us, bandwidth_gb_s=bandwidth_gbs,
@@ -84,7 +86,10 @@ def plan_scaling(
         cycle_ms=cycle_ms, jitter_ms=jitter_ms, algorithm=algorithm, decodes_all=decodes_all,
         images=images, epochs=epochs,
     )  # fmt: skip
-    request = Request(work, cluster, parse_numbers(gpus), json, optional_path(picture))
+    request = Request(
+        work, cluster, parse_numbers(gpus), json, optional_path(picture),
+        measured=read_rates([Path(one) for one in measured or ()]),
+    )  # fmt: skip
     show_plan(settle(request, [Path(one) for one in from_ or ()]))
 
 

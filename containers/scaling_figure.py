@@ -74,6 +74,7 @@ def draw_prediction(
     title: str = "throughput",
     more: Mapping[str, Sequence[Prediction]] | None = None,
     published: Mapping[str, Mapping[int, float]] | None = None,
+    measured: Mapping[int, float] | None = None,
 ) -> Figure:
     """Draw images/s and efficiency by GPUs.
 
@@ -83,6 +84,7 @@ def draw_prediction(
         title: of the panel of rates.
         more: further ones, by what their line is called.
         published: efficiencies by GPUs, by what the points are called.
+        measured: images/s by GPUs; efficiency is against the predicted rate of one.
     """
     figure, (rates, shares) = new_figure()
     lines = {name: found, **(more or {})}
@@ -99,6 +101,11 @@ def draw_prediction(
     rest = COLOURS[len(lines) :]
     for (label, points), colour, mark in zip((published or {}).items(), rest, MARKS, strict=False):
         shares.plot(list(points), list(points.values()), mark, color=colour, label=label)
+    if measured:
+        xs, ys = list(measured), list(measured.values())
+        rates.plot(xs, ys, "o", color="black", label="measured")
+        efficiencies = [rate / n / alone for n, rate in measured.items()]
+        shares.plot(xs, efficiencies, "o", color="black", label="measured")
     rates.legend()
     shares.legend(loc="lower left", fontsize="small")
     for panel in (rates, shares):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -43,6 +43,7 @@ class Request:
         json: print JSON instead of the table.
         picture: a ``.png`` or ``.svg`` file to draw.
         sources: which file each measured number came from.
+        measured: images/s that runs reached, by their ranks, to hold the plan against.
     """
 
     work: Work
@@ -51,6 +52,7 @@ class Request:
     json: bool = False
     picture: Path | None = None
     sources: dict[str, str] = field(default_factory=dict)
+    measured: dict[int, float] = field(default_factory=dict)
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
@@ -85,18 +87,19 @@ def show_plan(request: Request) -> None:
     Raises:
         UserError: a number makes no sense, or the picture cannot be written.
     """
-    found = predict_all(request.numbers, work=request.work, cluster=request.cluster)
+    numbers = sorted({*request.numbers, *request.measured})
+    found = predict_all(numbers, work=request.work, cluster=request.cluster)
     if request.picture is not None:
         from containers.scaling_figure import draw_prediction, write_figure
 
-        write_figure(draw_prediction(found), request.picture)
+        write_figure(draw_prediction(found, measured=request.measured), request.picture)
     if request.json:
         print(render_plan(request, found))
         return
     for name, source in request.sources.items():
         print(f"{name} from {source}")
     print(describe(request.work, request.cluster))
-    print(render_table(found))
+    print(render_table(found, measured=request.measured))
     for line in remarks(found, work=request.work, cluster=request.cluster):
         print(line)
 
@@ -151,6 +154,7 @@ def render_plan(request: Request, found: Sequence[Prediction]) -> str:
         "work": dataclasses.asdict(request.work),
         "cluster": dataclasses.asdict(request.cluster),
         "sources": request.sources,
+        "measured": {str(ranks): rate for ranks, rate in request.measured.items()},
         "predictions": [dataclasses.asdict(one) for one in found],
     }
     return json.dumps(data, indent=1)
@@ -239,8 +243,15 @@ def _rows(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
-def render_table(found: Iterable[Prediction]) -> str:
-    """Return a table of predictions as text: what a step costs beyond computing, and what binds."""
+def render_table(
+    found: Iterable[Prediction], *, measured: Mapping[int, float] | None = None
+) -> str:
+    """Return a table of predictions as text: what a step costs beyond computing, and what binds.
+
+    Args:
+        found: the predictions.
+        measured: images/s by GPUs; they stand behind, with what they are of the predicted.
+    """
     lines = [
         f"{'GPUs':>6} {'nodes':>5} {'images/s':>9} {'effic.':>6} {'step ms':>8} "
         f"{'+latency':>8} {'+bytes':>7} {'+slowest':>8} {'steps/epoch':>11} {'hours':>7} "
@@ -253,4 +264,7 @@ def render_table(found: Iterable[Prediction]) -> str:
             f"{one.step_ms:>8.1f} {latency:>8.2f} {transfer:>7.2f} {slowest:>8.2f} "
             f"{one.steps_per_epoch:>11} {one.hours:>7.3g} {one.node_hours:>7.3g}  {one.bound_by}"
         )
+        rate = (measured or {}).get(one.ranks)
+        if rate:
+            lines[-1] += f"; measured {rate:,.0f} images/s, {rate / one.images_per_s:.0%} of it"
     return "\n".join(lines)

@@ -82,6 +82,35 @@ def read_numbers(path: Path) -> dict[str, float]:
     return found
 
 
+def read_rates(folders: Sequence[Path]) -> dict[int, float]:
+    """Return the images/s that runs reached, by their ranks; the best of those that are alike.
+
+    Args:
+        folders: run folders, or folders of such, as an array job of invoke slurm-script leaves.
+
+    Raises:
+        UserError: no run has ended there.
+    """
+    rates: dict[int, float] = {}
+    for folder in folders:
+        files = [folder / "record.json", *sorted(folder.glob("*/record.json"))]
+        found = [one for one in map(_rate_of, files) if one]
+        if not found:
+            raise UserError("run folders with images/s in their record", found=f"none at {folder}",
+                            fix="correct --measured")  # fmt: skip
+        for ranks, rate in found:
+            rates[ranks] = max(rate, rates.get(ranks, 0.0))
+    return dict(sorted(rates.items()))
+
+
+def _rate_of(file: Path) -> tuple[int, float] | None:
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        return int(record["ranks"]), float(record["throughput"]["images_per_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _of_run(file: Path, record: Mapping[str, Any]) -> dict[str, float]:
     """Return batch and step of a run; with several ranks the step holds their exchange too."""
     config = json.loads(file.with_name("config.json").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import pytest
 
 from containers.scaling import Cluster, Work
 from containers.scaling_plan import Request, parse_numbers, show_plan, show_validation
-from containers.scaling_sources import read_numbers, settle
+from containers.scaling_sources import read_numbers, read_rates, settle
 from env.errors import UserError
 from env.stack import PROJECT
 
@@ -124,6 +124,30 @@ def test_a_profile_gives_the_step_without_its_exchange(tmp_path):
     write(tmp_path / "profile.json", {"times": times})
     numbers = {"batch": 64, "step_ms": pytest.approx(100), "gradient_mib": 26.58}
     assert read_numbers(tmp_path) == read_numbers(tmp_path / "profile.json") == numbers
+
+
+def test_runs_of_an_array_job_stand_beside_the_plan(tmp_path, capsys):
+    for name, ranks, rate in (("ranks-1", 1, 1500), ("ranks-4", 4, 5600), ("again", 4, 5400)):
+        record = {"ranks": ranks, "throughput": {"images_per_s": rate}}
+        write(tmp_path / "study" / name / "record.json", record)
+    write(tmp_path / "study" / "failed" / "record.json", {"ranks": 2, "throughput": {}})
+    assert read_rates([tmp_path / "study"]) == {1: 1500, 4: 5600}
+    assert read_rates([tmp_path / "study" / "again"]) == {4: 5400}
+    work = Work(step_ms=40, batch=64, gradient_mib=1e-6, cycle_ms=0)
+    cluster = Cluster(intra_latency_us=0)
+    measured = read_rates([tmp_path / "study"])
+    show_plan(Request(work, cluster, (1, 2), measured=measured, picture=tmp_path / "p.png"))
+    # One GPU does 1,600 images/s, four 6,400.
+    said = capsys.readouterr().out
+    assert "measured 1,500 images/s, 94% of it" in said
+    assert "measured 5,600 images/s, 88% of it" in said
+    show_plan(Request(work, cluster, (1, 2), json=True, measured=measured))
+    data = json.loads(capsys.readouterr().out)
+    jsonschema.validate(data, SCHEMA)
+    assert data["measured"] == {"1": 1500, "4": 5600}
+    assert [one["ranks"] for one in data["predictions"]] == [1, 2, 4]
+    with pytest.raises(UserError, match="--measured"):
+        read_rates([tmp_path / "nowhere"])
 
 
 def test_a_validation_gives_the_bandwidth_of_its_sum(tmp_path):
