@@ -18,6 +18,7 @@ from containers.launch import Site, launch_command, project_environ, run_command
 from containers.preflight import Preflight, prepare_launch, run_preflight
 from containers.process import stoppable
 from containers.program import require
+from containers.run_end import INTERRUPTED, close_record, end_of
 from containers.site import sees_gpus
 from env.atomic import write_text
 from env.errors import EXIT_GOOD, EXIT_REQUEUE
@@ -109,22 +110,15 @@ def _start(training: Training, preflight: Preflight, *, dry_run: bool) -> int:
     for option, path in files.items():
         program += [option, str(path)]
     line = launch_command(preflight.launch, command=program, site=site)
-    before = _end_of(training.run)
+    before = end_of(training.run)
     code = simplify(
         run_command(line, dry_run=dry_run, ask_ranks=preflight.launch.launcher.checkpoint_signal)
     )
+    if code and not dry_run:
+        close_record(training.run, code=code)
     # Launchers end what is left once a rank leaves, and may return that rank's code instead.
-    stopped = _end_of(training.run)
-    return EXIT_REQUEUE if code and stopped != before and stopped[0] == "interrupted" else code
-
-
-def _end_of(run: Path) -> tuple[str, int]:
-    """Return the status in a run's record, and when it was written; "" and 0 without one."""
-    path = run / "record.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))["status"], path.stat().st_mtime_ns
-    except (OSError, ValueError, KeyError, TypeError):
-        return "", 0
+    stopped = end_of(training.run)
+    return EXIT_REQUEUE if code and stopped != before and stopped[0] == INTERRUPTED else code
 
 
 def _program(training: Training) -> list[str]:
