@@ -24,7 +24,8 @@ from pathlib import Path
 
 from benchmarks.record import write_record
 from containers.launch import plan_ranks, project_environ
-from containers.launchers import Launch, find_launcher, render_launch
+from containers.launch_lines import render_launch
+from containers.launchers import Launch, find_launcher
 from env.binding import NONE, BindingPlan, render_plan
 from env.cpulist import render_cpu_list
 from env.errors import EXIT_FAILED, UserError

@@ -10,7 +10,8 @@ Knows the five changes of the lab's second article, in their order:
 
 Files are written by rank 0 only. On Keras 3 Horovod's own optimizer wrapper does not
 work (horovod issue 4290), and a Keras variable is no `tf.Variable`: its ``.value`` is.
-Works without a launcher too, as one rank. Leaves the training step to ``train``.
+Works without a launcher too, as one rank. Leaves gradients to ``exchange``, Horovod's own
+settings to ``horovod_settings`` and who did not come to ``roll_call``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +31,7 @@ import tensorflow as tf
 from chexnet.config import TrainConfig
 from chexnet.errors import EXIT_FAILED, UserError
 from chexnet.horovod_settings import Setting, apply_settings
+from chexnet.roll_call import plan_roll_call, together
 
 Result = TypeVar("Result")
 
@@ -70,7 +73,10 @@ def start(config: TrainConfig | None = None, *, folder: Path | None = None) -> R
         # Horovod's thread shares the only core with the computation, and MPI waits by
         # spinning: make it give way. Read by Open MPI when it starts.
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    joined = hvd.is_initialized()
     hvd.init()
+    if hvd.size() > 1 and not joined:
+        plan_roll_call(hvd.rank(), gather=partial(hvd.allgather_object, name="members"))
     return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), tuple(settings))
 
 
@@ -151,8 +157,10 @@ def average_numbers(values: Sequence[float], *, name: str) -> list[float]:
     """Return each number averaged over all ranks."""
     if hvd.size() == 1:
         return [float(value) for value in values]
-    mean = hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Average, name=f"numbers.{name}")
-    return [float(value) for value in mean.numpy()]
+    numbers = tf.constant(values, tf.float64)
+    with together():
+        mean = hvd.allreduce(numbers, op=hvd.Average, name=f"numbers.{name}")
+        return [float(value) for value in mean.numpy()]
 
 
 def gather_rows(rows: np.ndarray, *, name: str) -> np.ndarray:
@@ -164,14 +172,16 @@ def gather_rows(rows: np.ndarray, *, name: str) -> np.ndarray:
     """
     if hvd.size() == 1:
         return rows
-    return hvd.allgather(tf.constant(rows), name=f"rows.{name}").numpy()
+    with together():
+        return hvd.allgather(tf.constant(rows), name=f"rows.{name}").numpy()
 
 
 def gather_objects(item: object, *, name: str) -> list[Any]:
     """Return what each rank passed, in the order of the ranks; for small things."""
     if hvd.size() == 1:
         return [item]
-    return hvd.allgather_object(item, name=f"objects.{name}")
+    with together():
+        return hvd.allgather_object(item, name=f"objects.{name}")
 
 
 def on_first(work: Callable[[], Result], *, name: str) -> Result:
@@ -193,7 +203,8 @@ def on_first(work: Callable[[], Result], *, name: str) -> Result:
         except UserError as error:
             # Its parts, since an exception with keyword arguments does not unpickle.
             outcome = (None, (error.expected, error.found, error.fix, error.exit_code))
-    result, parts = hvd.broadcast_object(outcome, root_rank=0, name=f"first.{name}")
+    with together():
+        result, parts = hvd.broadcast_object(outcome, root_rank=0, name=f"first.{name}")
     if parts is not None:
         expected, found, fix, exit_code = parts
         raise UserError(expected, found=found, fix=fix, exit_code=exit_code)
@@ -217,7 +228,8 @@ def _replace_values(variables: Sequence[Any], exchange: Any) -> None:  # noqa: A
         group = [variable for variable in variables if str(variable.dtype) == dtype]
         values = [variable.numpy() for variable in group]
         flat = np.concatenate([value.ravel() for value in values])
-        received = exchange(tf.constant(flat), f"state.{dtype}").numpy()
+        with together():
+            received = exchange(tf.constant(flat), f"state.{dtype}").numpy()
         parts = np.split(received, np.cumsum([value.size for value in values])[:-1])
         for variable, value, part in zip(group, values, parts, strict=True):
             variable.assign(part.reshape(value.shape))

@@ -27,6 +27,7 @@ from chexnet.losses import make_loss
 from chexnet.meter import Measured, Meter
 from chexnet.optimizer import Optimizer
 from chexnet.records import Split
+from chexnet.roll_call import together
 
 __all__ = ["Measured", "Meter", "Trainer"]
 
@@ -77,7 +78,10 @@ class Trainer:
         )
         self._exchange = make_exchange(config)
         compiled = config.xla == "on"
-        self._differentiate = tf.function(self._compute_gradients, jit_compile=compiled)
+        # What resizes films has no XLA kernel: it stays before what is compiled.
+        self._normalise = model.get_layer("normalise") if compiled else None
+        self._network = keras.Sequential(model.layers[2:]) if compiled else model
+        self._gradients = tf.function(self._compute_gradients, jit_compile=compiled)
         self._apply = tf.function(self.optimizer.apply, jit_compile=compiled)
         self._call = tf.function(self._take_steps, input_signature=self._signature())
 
@@ -165,7 +169,8 @@ class Trainer:
         waited = time.perf_counter()
         shape = [len(rates), self.accumulation_steps]
         images, labels = (_stack(part, shape=shape) for part in zip(*taken, strict=True))
-        losses, skipped = self._call(images, labels, tf.constant(rates, tf.float32))
+        with together():
+            losses, skipped = self._call(images, labels, tf.constant(rates, tf.float32))
         ended = time.perf_counter()
         counted = skipped if self._config.precision == "mixed_float16" else None
         for meter in meters:
@@ -225,13 +230,18 @@ class Trainer:
         )
         return loss / number, sums
 
+    def _differentiate(
+        self, images: tf.Tensor, labels: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        return self._gradients(self._normalise(images) if self._normalise else images, labels)
+
     def _compute_gradients(
         self, images: tf.Tensor, labels: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Return the loss of one batch and its part of the averaged, scaled gradients."""
         variables = [variable.value for variable in self.model.trainable_variables]
         with tf.GradientTape() as tape:
-            loss = self._loss(labels, self.model(images, training=True))
+            loss = self._loss(labels, self._network(images, training=True))
             # Divided here, where it is one number, rather than in every gradient.
             parts = hvd.size() * self.accumulation_steps
             scaled = loss * tf.cast(self.optimizer.scale, loss.dtype) / parts

@@ -59,3 +59,22 @@ def bench_binding(
 
     required(output=output)
     run_benchmark(Path(output), ranks=ranks, rounds=rounds, num_images=images)
+
+
+@command(
+    help={
+        "output": "the record, a JSON file",
+        "ranks": "processes on this machine",
+        "rounds": "how often each way is timed; the median counts",
+    }
+)
+def bench_allreduce(c: Context, output: str = "", ranks: int = 2, rounds: int = 20) -> None:
+    """Time the exchange of DenseNet-121's gradients, each way, beside a plain MPI_Allreduce.
+
+    Over shared memory and over TCP, with Horovod's settings as they come, a shorter cycle, and
+    Tensor Fusion off.
+    """
+    from benchmarks.allreduce import run_benchmark
+
+    required(output=output)
+    run_benchmark(Path(output), ranks=ranks, rounds=rounds)

@@ -1,8 +1,8 @@
 """Run on each of some ranks by test_distributed.py: compares ranks, writes what it found.
 
-Usage: rank_program.py REPORT.json [gradients|exchanges]
+Usage: rank_program.py REPORT.json [gradients]
 
-The second word leaves the rest out.
+The second word leaves out what two ranks are looked at for.
 """
 
 import hashlib
@@ -176,8 +176,11 @@ def look_further(ranks):
     meter.add(tf.constant([1.0 + ranks.rank]), wait_s=0.25, seconds=0.5 + ranks.rank)
     measured = meter.measure(images_per_step=30)
     spreads, traces, effective = train_apart(ranks.rank)
+    error, moving = compare_gradients("float64", ranks.rank)
     rows = np.full((2 * ranks.rank, 1), ranks.rank)
     return {
+        "gradient_error_float64": error,
+        "moving_error_float64": moving,
         "gradient_error_float32": compare_gradients("float32", ranks.rank)[0],
         "spreads": spreads,
         "traces": traces,
@@ -193,14 +196,14 @@ def look_further(ranks):
 def main():
     ranks = distributed.start()
     distributed.select_device("cpu", ranks=ranks)
-    only = sys.argv[2] if len(sys.argv) > 2 else None
-    report = {"ranks": ranks.size, "exchanges": compare_exchanges(ranks.rank)}
-    if only != "exchanges":
-        error, moving = compare_gradients("float64", ranks.rank)
-        report["gradient_error_float64"] = error
-        report["moving_error_float64"] = moving
-        report["gradient_error_accumulated"] = compare_gradients("float64", ranks.rank, 2)[0]
-    if not only:
+    error, moving = compare_gradients("float64", ranks.rank, 2)
+    report = {
+        "ranks": ranks.size,
+        "exchanges": compare_exchanges(ranks.rank),
+        "accumulated_error": error,
+        "accumulated_moving_error": moving,
+    }
+    if "gradients" not in sys.argv:
         report |= look_further(ranks)
     if ranks.is_first:
         Path(sys.argv[1]).write_text(json.dumps(report))

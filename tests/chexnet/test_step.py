@@ -32,7 +32,7 @@ def make(films=None, **changes):
     config = load_config(settings=[f"{k}={v}" for k, v in (values | changes).items()])
     keras.utils.set_random_seed(1)
     model = build_model(
-        "tiny", input_size=SIZE, image_size=SIZE, precision=config.precision,
+        "tiny", input_size=SIZE, image_size=config.image_size, precision=config.precision,
         batch_statistics=config.batch_statistics,
     )  # fmt: skip
     return Trainer(model, config=config, films=films)
@@ -86,7 +86,8 @@ def test_rate_of_each_step_is_its_own():
 
 def test_accumulation_takes_the_mean_over_its_batches():
     trainer = make(precision="float64", accumulation_steps=3)
-    films = [next(batches) for batches in [make_batches()] for _ in range(3)]
+    batches = make_batches()
+    films = [next(batches) for _ in range(3)]
     images, labels = (tf.stack(part) for part in zip(*films, strict=True))
     _, found = tf.function(trainer.gradients)(images, labels)
 
@@ -98,19 +99,11 @@ def test_accumulation_takes_the_mean_over_its_batches():
         assert other.numpy() == pytest.approx(one.numpy(), rel=1e-10, abs=1e-12)
 
 
-def test_accumulated_step_takes_its_batches_in_order():
-    batches = make_batches()
-    make(accumulation_steps=2).timed_steps(batches, rates=[1e-3], meters=[])
-    third = next(batches)[0].numpy()
-    expected = [next(again) for again in [make_batches()] for _ in range(3)][2][0].numpy()
-    assert (third == expected).all()
-
-
 # A float16 has 11 bits, a bfloat16 8.
 @pytest.mark.parametrize(
     ("precision", "error"), [("mixed_float16", 3e-3), ("mixed_bfloat16", 3e-2)]
 )
-def test_mixed_precision_follows_float32(plain, precision, error):
+def test_mixed_precision_follows_float32_and_leaves_overflow_out(plain, precision, error):
     trainer = make(precision=precision, steps_per_call=2)
     losses, skipped = take(trainer, 2, 2, 2, 1)
     assert losses == pytest.approx(plain, rel=error)
@@ -121,21 +114,11 @@ def test_mixed_precision_follows_float32(plain, precision, error):
     )
 
 
-def test_overflow_of_a_scaled_gradient_is_skipped_and_counted():
-    trainer = make(precision="mixed_float16")
-    scale = trainer.optimizer.variables[-2]
-    scale.assign(2.0**126)
-    before = trainer.model.trainable_variables[0].numpy()
-    losses, skipped = take(trainer, 1)
-    assert np.isfinite(losses).all()
-    assert skipped == 1
-    assert (trainer.model.trainable_variables[0].numpy() == before).all()
-    assert float(scale.numpy()) == 2.0**125
-
-
-def test_xla_trains_alike(plain):
-    trainer = make(xla="on", steps_per_call=3)
-    assert take(trainer, 3, 3, 1)[0] == pytest.approx(plain, rel=1e-4)
+def test_xla_trains_alike_also_where_films_are_resized():
+    # What resizes them has no XLA kernel.
+    usual = take(make(image_size=8), 1, 1)[0]
+    trainer = make(image_size=8, xla="on", steps_per_call=2)
+    assert take(trainer, 2)[0] == pytest.approx(usual, rel=1e-4)
     assert trainer.effective["xla"] == "on"
     assert trainer.num_traces == 1
 
@@ -151,10 +134,10 @@ def test_statistics_of_all_ranks_are_float32_in_mixed_precision():
     assert layer.moving_mean.numpy()[:2] == pytest.approx([3, -3], rel=1e-3)  # 0.01 of the way
 
 
-def test_weighted_loss_takes_the_counts_of_the_training_films():
+def test_weighted_loss_takes_the_counts_of_the_training_films(plain):
     from chexnet.labels import FINDINGS
 
     films = Split(10, dict.fromkeys(FINDINGS, 5), Table("", "", 0), ())
     halved = take(make(films, loss="weighted_bce"), 1)[0]
     # At five of ten both weights are a half.
-    assert halved[0] == pytest.approx(take(make(), 1)[0][0] / 2, rel=1e-6)
+    assert halved[0] == pytest.approx(plain[0] / 2, rel=1e-6)

@@ -1,0 +1,27 @@
+"""The exchange benchmark: its command lines and its arithmetic."""
+
+from pathlib import Path
+
+from benchmarks.allreduce import PLAIN, describe, render_command
+
+
+def test_transport_is_chosen_before_the_program():
+    line = render_command("TCP", ranks=2, rounds=3, output=Path("o.json"))
+    at = line.index("btl")
+    assert line[at - 4 : at + 2] == ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]
+    assert line.count("--bind-to") == 1
+    assert line[line.index("-np") + 1] == "2"
+    assert at < line.index("benchmarks.allreduce_rank")
+
+
+def test_ratios_compare_medians_of_one_launch():
+    ways = {PLAIN: [10.0, 30.0, 20.0], "grouped": [22.0, 26.0, 90.0]}
+    slower = {PLAIN: [40.0], "grouped": [44.0]}
+    results, ratios = describe({("TCP", "default"): ways, ("TCP", "fusion off"): slower})
+    assert ratios == {
+        f"TCP, default, grouped / {PLAIN}": 1.3,
+        f"TCP, fusion off, grouped / {PLAIN}": 1.1,
+    }
+    assert [r["value"] for r in results] == [20.0, 26.0, 40.0, 44.0]
+    assert results[1]["fastest"] == 22.0
+    assert {r["unit"] for r in results} == {"ms"}
