@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from env.checks.registry import LAUNCHED, known_checks
+from env.checks.registry import LAUNCHED, Check, known_checks
 from env.checks.table import detected_by
 from env.errors import UserError
 from env.failures import Failure, load_failures
+from env.rules import load_rules
 
 TABLE = Path(__file__).with_name("symptoms.toml")
 _HEADING = """\
@@ -116,8 +117,18 @@ def _failure_row(failure: Failure, checks: Iterable[str]) -> str:
     ranks = " --ranks 2" if any(one.phase == LAUNCHED for one in mine) else ""
     command = f"`invoke validate-env{ranks} --only {','.join(one.id for one in mine)}`"
     # The likeliest two: a check that fails says its own cure.
-    fixes = list(dict.fromkeys(one.fix for one in mine))[:2]
+    fixes = list(dict.fromkeys(_cure(one, failure) for one in mine))[:2]
     return _row(f"{failure.title} ({failure.id})", command, "; or: ".join(fixes))
+
+
+def _cure(one: Check, failure: Failure) -> str:
+    """Return a check's cure; where it holds rules, that of the rules about this failure."""
+    rules = [rule.fix for rule in load_rules() if failure.id in rule.sources]
+    if not one.id.startswith("rules.") or not rules:
+        return one.fix
+    if len(rules) == 1:
+        return rules[0]
+    return f"as the broken rule says ([all](rules.md)), such as: {rules[0]}"
 
 
 def _row(*cells: str) -> str:

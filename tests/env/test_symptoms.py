@@ -33,6 +33,14 @@ def test_every_failure_has_a_row_with_its_title_a_command_and_a_cure():
         assert len(fix) > 10
 
 
+def test_a_failure_that_a_rule_is_about_has_the_cure_of_that_rule():
+    text = PAGE.read_text(encoding="utf-8")
+    (row, *_) = [line for line in text.splitlines() if "(VER-10) |" in line]
+    assert "install TensorFlow first, then compile Horovod" in row
+    (row, *_) = [line for line in text.splitlines() if "(VER-01) |" in line]
+    assert "driver" in row.split(" | ")[2]
+
+
 def test_every_command_names_a_task_and_checks_that_are_there():
     text = PAGE.read_text(encoding="utf-8")
     tasks = re.findall(r"\binvoke ([a-z-]+)", text)
