@@ -9,13 +9,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from env.checks.registry import LAUNCHED, Check, known_checks
 from env.checks.table import detected_by
 from env.errors import UserError
 from env.failures import Failure, load_failures
-from env.rules import load_rules
+from env.rules import Rule, load_rules
 
 TABLE = Path(__file__).with_name("symptoms.toml")
 _HEADING = """\
@@ -121,14 +122,19 @@ def _failure_row(failure: Failure, checks: Iterable[str]) -> str:
     return _row(f"{failure.title} ({failure.id})", command, "; or: ".join(fixes))
 
 
+@cache
+def _rules() -> tuple[Rule, ...]:
+    return load_rules()
+
+
 def _cure(one: Check, failure: Failure) -> str:
     """Return a check's cure; where it holds rules, that of the rules about this failure."""
-    rules = [rule.fix for rule in load_rules() if failure.id in rule.sources]
+    rules = [rule.fix for rule in _rules() if failure.id in rule.sources]
     if not one.id.startswith("rules.") or not rules:
         return one.fix
     if len(rules) == 1:
         return rules[0]
-    return f"as the broken rule says ([all](rules.md)), such as: {rules[0]}"
+    return f"as the broken rule says ([all](rules.md)), such as: {rules[-1]}"
 
 
 def _row(*cells: str) -> str:
