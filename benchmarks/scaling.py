@@ -6,7 +6,7 @@ their number: the largest number's share. Started by the launcher that training 
 where a record of `benchmarks.stand_in` is given, stands the series with a stand-in device, which
 tells what the cores of one machine cannot.
 
-    python -m benchmarks.scaling --output FILE.json [--ranks 1,2] [--data DIR …]
+    invoke bench-scaling --output FILE.json [--ranks 1,2] [--data DIR …]
 """
 
 from __future__ import annotations

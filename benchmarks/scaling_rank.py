@@ -129,7 +129,7 @@ def _build(options: argparse.Namespace, *, device: str, ranks: Ranks) -> Bench:
              "crop_size": options.crop, "device": options.device}  # fmt: skip
     config = load_config(settings=[f"{key}={value}" for key, value in given.items()])
     config = fit_config(config, dataset=next(iter(datasets.values())))
-    # One step a call: each is then asked for its film's, and what it waits is its own.
+    # One step a call: each asks for its own films, and its wait is told apart.
     config = replace(settle_config(config, device=device), steps_per_call=1)
     model = build_model(
         config.model, input_size=config.crop_size, image_size=config.image_size,
@@ -145,13 +145,13 @@ def _build(options: argparse.Namespace, *, device: str, ranks: Ranks) -> Bench:
 def time_case(bench: Bench, pipeline: str, kind: str, *, seed: int) -> dict[str, float]:
     """Return images/s of all ranks, and the share of the time that steps waited for films."""
     from chexnet import distributed
-    from chexnet.fitting import FORMATS_READ
+    from chexnet.fitting import FORMATS_READ, best_pipeline
     from chexnet.pipeline import make_pipeline
     from chexnet.step import Meter
 
     options, ranks = bench.options, bench.ranks
     if kind == SYNTHETIC:  # whatever gives one batch
-        pipeline = next(one for one, form in FORMATS_READ.items() if form in bench.datasets)
+        pipeline = best_pipeline(list(bench.datasets.values())[-1])
     dataset = bench.datasets[FORMATS_READ[pipeline]]
     if kind == REAL and ranks.local_rank == 0:
         drop_from_cache(Path(dataset.root))
@@ -165,12 +165,13 @@ def time_case(bench: Bench, pipeline: str, kind: str, *, seed: int) -> dict[str,
         size=ranks.size, seed=seed, crop_px=options.crop,
     ))  # fmt: skip
     batches = repeat_batch(next(stream)) if kind == SYNTHETIC else stream
-    for number, meter in ((WARM_UP, Meter()), (steps, Meter())):
+    for number in (WARM_UP, steps):
+        meter = Meter()
         for _ in range(number):
             bench.trainer.timed_steps(batches, rates=[RATE], meters=[meter])
+        measured = meter.measure(images_per_step=per_step)  # waits for the device
     if hasattr(stream, "close"):  # the threads of `fast` would disturb the next case
         stream.close()
-    measured = meter.measure(images_per_step=per_step)
     return {"images_per_s": measured.images_per_s, "steps": steps,
             "input_wait_fraction": measured.input_wait_fraction}  # fmt: skip
 
