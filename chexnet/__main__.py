@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import sys
 import time
 import traceback
@@ -92,9 +93,13 @@ def _stop(message: str, *, code: int, run: Path | None) -> int:
     if _read_number(SIZE_VARIABLES, default=1) == 1:
         print(message, file=sys.stderr)
         return code
-    if rank and code == EXIT_REQUEUE:
-        # All stop together, and rank 0 says why.
-        os._exit(code)
+    if code == EXIT_REQUEUE:
+        # All stop together and rank 0 says why: the launcher, which asks the others to end once
+        # one has, must not end them with another code.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if rank:
+            time.sleep(0.5)
+            os._exit(code)
     if rank:
         time.sleep(2)
         # Rank 0 waits for this one in an allreduce and cannot write any more.

@@ -205,7 +205,8 @@ class Training:
                 journal=self._journal, startup=self._startup,
             )  # fmt: skip
             begun, before = time.perf_counter(), position.examples
-            position = steps.run()
+            # What is still in the window is nothing, but where other ranks went on near the end.
+            position = steps.run().close_window()
             predict = self._predict
             if self._validation_s > LONG_VALIDATION_S:
                 steps.save()
