@@ -9,6 +9,7 @@ The standard: DICOM PS3.3, C.7.6.3 (pixels), C.11.1 (modality), C.11.2 (windows)
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 XRAY = ("CR", "DX", "DR", "RG")  # computed, digital, and older names for plain radiography
 UNSURE = ("OT", "SC", "")
 MOST_PIXELS = 89_478_485  # Pillow's own bound against images made to fill the memory
+MOST_BYTES = 2 * MOST_PIXELS + 2**26  # inflated: 16 bits a pixel, and what is beside them
+_DEFERRED_BYTES = 2**20
+_META_AT = 132  # after the preamble and DICM: the length of the group that names the syntax
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
 _NAMES = {
     "CT": "computed tomography", "MR": "magnetic resonance", "US": "ultrasound",
     "MG": "mammography", "PT": "positron emission", "NM": "nuclear medicine",
@@ -73,13 +78,38 @@ def _open(path: Path) -> Dataset:
     except ModuleNotFoundError as error:
         raise BadImageError("DICOM, for which the package pydicom has to be installed") from error
     try:
-        return dcmread(path)
+        # Pixels are read once it is clear that they are wanted: a series may be gigabytes. What
+        # is deflated has to be inflated as a whole.
+        size = None if _check_inflated(path) else _DEFERRED_BYTES
+        return dcmread(path, defer_size=size)
     except InvalidDicomError:
         dataset = dcmread(path, force=True)
         # Any bytes can be read by force; an image they are not.
         if "Rows" not in dataset or "PixelData" not in dataset:
             raise BadImageError("no DICOM file, whatever its name says") from None
         return dataset
+
+
+def _check_inflated(path: Path) -> bool:
+    """Return whether a file is deflated as a whole, and by no more than a film can be.
+
+    Raises:
+        BadImageError: it would fill the memory.
+    """
+    with path.open("rb") as stream:
+        head = stream.read(_META_AT + 12)
+        if head[_META_AT : _META_AT + 6] != b"\x02\x00\x00\x00UL":
+            return False
+        meta = stream.read(min(int.from_bytes(head[-4:], "little"), 2**20))
+        if _DEFLATED not in meta:
+            return False
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        total = 0
+        while not inflate.eof and (piece := inflate.unconsumed_tail or stream.read(2**16)):
+            total += len(inflate.decompress(piece, 2**20))
+            if total > MOST_BYTES:
+                raise BadImageError("DICOM that inflates to more than a film")
+        return True
 
 
 def _check_kind(dataset: Dataset) -> list[str]:

@@ -108,9 +108,11 @@ def find_kind(path: Path) -> str:
         return "PNG"
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
-    if is_dicom(head) or path.suffix.lower() in SUFFIXES[3:]:
+    other = _name_content(head)
+    # Old DICOM files begin at once, without saying what they are.
+    if is_dicom(head) or (not other and path.suffix.lower() in SUFFIXES[3:]):
         return "DICOM"
-    raise BadImageError(f"{_name_content(head)}; {READ}")
+    raise BadImageError(f"{other or 'no image, whatever its name says'}; {READ}")
 
 
 def is_dicom(head: bytes) -> bool:
@@ -149,10 +151,9 @@ def _check_colour(path: Path) -> tuple[str, ...]:
 
 
 def _name_content(head: bytes) -> str:
+    """Return what a file is that begins so; nothing where it cannot be told."""
     for place, magic, name in _OTHERS:
         if head[place : place + len(magic)] == magic:
             return name
     printable = sum(byte >= 32 or byte in b"\t\n\r\f" for byte in head)
-    if b"\x00" not in head and printable > 0.95 * len(head):
-        return "text"
-    return "no image, whatever its name says"
+    return "text" if b"\x00" not in head and printable > 0.95 * len(head) else ""

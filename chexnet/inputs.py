@@ -82,7 +82,9 @@ def _is_wanted(path: Path) -> bool:
         if not path.suffix[1:].isdigit():
             return False
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
         with path.open("rb") as stream:
-            return path.is_file() and is_dicom(stream.read(132))
+            return is_dicom(stream.read(132))
     except OSError:
         return False

@@ -1,6 +1,7 @@
 """DICOM against grey values worked out by hand, and against pydicom's own windowing."""
 
 import io
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ from pydicom.uid import (
     ComputedRadiographyImageStorage,
     DeflatedExplicitVRLittleEndian,
     ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
     JPEG2000Lossless,
     JPEGBaseline8Bit,
     JPEGLosslessSV1,
     RLELossless,
 )
 
+from chexnet import dicom_films
 from chexnet.dicom_films import read_dicom
 from chexnet.film_files import quieten_decoders, read_film
 from chexnet.pixels import BadImageError
@@ -260,6 +263,34 @@ def test_a_truncated_file_is_refused(tmp_path):
         assert "DICOM" in reason(tmp_path / "cut.dcm")
 
 
+def test_a_deflated_file_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(dicom_films, "MOST_BYTES", 2**22)
+    small = np.zeros((4, 4), np.uint16)
+    path = make_dicom(tmp_path / "a.dcm", small, syntax=DeflatedExplicitVRLittleEndian)
+    content = path.read_bytes()
+    start = 144 + int.from_bytes(content[140:144], "little")
+    inside = zlib.decompress(content[start:], -15)
+    bomb = zlib.compressobj(9, zlib.DEFLATED, -15)
+    pieces = [bomb.compress(inside), bomb.compress(bytes(2**23))]
+    path.write_bytes(content[:start] + b"".join(pieces) + bomb.flush())
+    assert path.stat().st_size < 2**15
+    assert reason(path) == "DICOM that inflates to more than a film"
+
+
+def test_a_file_without_its_preamble_is_read(tmp_path):
+    stored = np.array([[1000, 1500], [2000, 3000]], np.uint16)
+    content = make_dicom(tmp_path / "a.dcm", stored, syntax=ImplicitVRLittleEndian).read_bytes()
+    start = 144 + int.from_bytes(content[140:144], "little")
+    (tmp_path / "bare.dcm").write_bytes(content[start:])
+    assert grey_of(tmp_path / "bare.dcm").tolist() == [[0, 64], [128, 255]]
+
+
+def test_a_large_film_is_read_when_it_is_wanted(tmp_path):
+    stored = np.arange(1200 * 1000, dtype=np.uint16).reshape(1200, 1000) % 4096
+    path = make_dicom(tmp_path / "a.dcm", stored, WindowCenter=2048, WindowWidth=4096)
+    assert np.abs(grey_of(path) - stored / 4095 * 255).max() < 0.51
+
+
 def test_a_colour_capture_is_refused_and_a_grey_one_noted(tmp_path):
     grey = np.repeat(ramp(8).astype(np.uint8)[..., None], 3, -1)
     colours = {"SamplesPerPixel": 3, "PhotometricInterpretation": "RGB", "PlanarConfiguration": 0}
@@ -300,4 +331,6 @@ def test_a_film_of_another_maker_is_read_and_marked():
 
 def test_what_only_ends_like_dicom_is_none(tmp_path):
     (tmp_path / "notes.dcm").write_text("these are my notes\n" * 50)
-    assert reason(tmp_path / "notes.dcm") == "no DICOM file, whatever its name says"
+    assert reason(tmp_path / "notes.dcm").startswith("text; ")
+    (tmp_path / "noise.dcm").write_bytes(bytes(range(256)) * 8)
+    assert reason(tmp_path / "noise.dcm") == "no DICOM file, whatever its name says"

@@ -1,5 +1,9 @@
 """Files of every kind, by their content: read, marked or refused, each with its reason."""
 
+import io
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,6 +25,15 @@ def chest(width=300, height=280, seed=0):
     return (grey + np.random.default_rng(seed).normal(0, 5, grey.shape)).clip(0, 255).astype("u1")
 
 
+def claim_size(path, *, width, height):
+    """Write a small PNG that claims another size in its header."""
+    stream = io.BytesIO()
+    Image.new("L", (8, 8)).save(stream, format="PNG")
+    content = stream.getvalue()
+    header = b"IHDR" + struct.pack(">II", width, height) + content[24:29]
+    path.write_bytes(content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:])
+
+
 def reason(path, trained_px=64):
     with pytest.raises(BadImageError) as raised:
         read_film(path, trained_px=trained_px)
@@ -38,6 +51,7 @@ CONTENTS = {
     "notes.png": (b"these are my notes\n", "text"),
     "page.jpg": (b"<!DOCTYPE html><html>", "text"),
     "noise.png": (bytes(range(256)), "no image"),
+    "report.dcm": (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
     "empty.png": (b"", "an empty file"),
     "empty.dcm": (b"", "an empty file"),
 }
@@ -70,9 +84,7 @@ def test_a_truncated_image_is_refused(tmp_path):
 
 
 def test_a_small_file_of_huge_pixels_is_refused_before_it_fills_the_memory(tmp_path):
-    # 20000 x 20000 of one value: 400 million pixels in a file of some 50 kB.
-    Image.new("1", (20000, 20000)).save(tmp_path / "bomb.png")
-    assert (tmp_path / "bomb.png").stat().st_size < 100_000
+    claim_size(tmp_path / "bomb.png", width=20000, height=20000)
     assert reason(tmp_path / "bomb.png") == "too many pixels to be a film"
 
 
@@ -153,7 +165,8 @@ def test_a_made_up_film_of_training_size_is_not_marked():
 
 
 def test_reading_in_threads_prints_no_warnings(tmp_path, launch):
-    Image.new("1", (10000, 10000)).save(tmp_path / "large.png")  # Pillow warns, and goes on
+    # Of so many pixels Pillow warns, and goes on.
+    claim_size(tmp_path / "large.png", width=10000, height=10000)
     code = (
         "import sys; from pathlib import Path; from concurrent.futures import ThreadPoolExecutor\n"
         "from chexnet.film_files import *\n"

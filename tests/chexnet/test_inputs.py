@@ -1,5 +1,7 @@
 """Which files are meant by files and folders."""
 
+import os
+
 import pytest
 
 from chexnet.errors import UserError
@@ -27,6 +29,12 @@ def test_dicom_without_an_ending_is_found_by_its_content(tmp_path):
     (tmp_path / "README").write_bytes(b"text")
     (tmp_path / "page.html").write_bytes(DICOM)
     assert names(tmp_path) == ["1.2.840.113619.2", "IM000001"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.png").write_bytes(b"x")
+    assert names(tmp_path) == ["a.png"]
 
 
 def test_a_file_that_is_named_is_taken_whatever_it_is(tmp_path):
