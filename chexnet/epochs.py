@@ -210,7 +210,7 @@ class Steps:
             "examples": self.position.examples,
             "lr": rate,
         }
-        self._journal.add(values | measured)
+        self._journal.add(values | measured | self._trainer.optimizer.scaling)
         self.position = self.position.close_window()
         job.reporter.show_window(
             f"loss {measured['loss']:.4f}  {measured['images_per_s']:.0f} images/s  "

@@ -8,10 +8,9 @@ user's environment has wins, and what holds in the end. Leaves starting Horovod 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from chexnet.config import TrainConfig
 from chexnet.errors import UserError
@@ -143,15 +142,7 @@ TUNING_VARIABLES = (
 """What changes how Horovod exchanges, whoever set it."""
 
 
-def describe_settings(settings: list[Setting]) -> dict[str, Any]:
-    """Return the settings for a run's record: values by variable, and whose they are."""
-    return {
-        "horovod": {setting.variable: setting.value for setting in settings},
-        "horovod_from_environment": [s.variable for s in settings if s.origin == "environment"],
-    }
-
-
-def say_overruled(settings: list[Setting], *, config: TrainConfig) -> list[str]:
+def say_overruled(settings: Sequence[Setting], *, config: TrainConfig) -> list[str]:
     """Return a line for each key of the configuration that a variable overrules."""
     asked = render_settings(config)
     return [

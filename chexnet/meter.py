@@ -22,13 +22,11 @@ class Measured:
         loss: mean over steps and ranks.
         images_per_s: of all ranks together.
         input_wait_fraction: part of the time spent waiting for films, mean over ranks.
-        skipped_steps: steps left out since a scaled float16 gradient overflowed.
     """
 
     loss: float
     images_per_s: float
     input_wait_fraction: float
-    skipped_steps: int = 0
 
 
 class Meter:
@@ -39,30 +37,19 @@ class Meter:
         self.seconds = 0.0
         self._wait_s = 0.0
         self._losses: list[tf.Tensor] = []
-        self._skipped: list[tf.Tensor] = []
 
-    def add(
-        self,
-        losses: tf.Tensor,
-        *,
-        wait_s: float,
-        seconds: float,
-        skipped: tf.Tensor | None = None,
-    ) -> None:
+    def add(self, losses: tf.Tensor, *, wait_s: float, seconds: float) -> None:
         """Count the steps of one call.
 
         Args:
             losses: float [K], or a scalar for one step; on the device.
             wait_s: time the call waited for films.
             seconds: time it took in all.
-            skipped: float [K], 1 where a step was left out.
         """
         self.num_steps += losses.shape.num_elements()
         self.seconds += seconds
         self._wait_s += wait_s
         self._losses.append(tf.reshape(losses, [-1]))
-        if skipped is not None:
-            self._skipped.append(skipped)
 
     def measure(self, *, images_per_step: int) -> Measured:
         """Return the means over all ranks; every rank must call this.
@@ -72,10 +59,8 @@ class Meter:
         """
         begun = time.perf_counter()
         loss = float(tf.reduce_mean(tf.concat(self._losses, 0)))
-        skipped = int(tf.reduce_sum(tf.concat(self._skipped, 0))) if self._skipped else 0
         self.seconds += time.perf_counter() - begun  # where a GPU had still to finish
         loss, seconds, wait_s = distributed.average_numbers(
             [loss, self.seconds, self._wait_s], name="meter"
         )
-        images_per_s = self.num_steps * images_per_step / seconds
-        return Measured(loss, images_per_s, wait_s / seconds, skipped)
+        return Measured(loss, self.num_steps * images_per_step / seconds, wait_s / seconds)

@@ -30,7 +30,11 @@ class Optimizer:
         if scaled:
             self._scaling = [
                 keras.Variable(value, dtype="float32", trainable=False, name=name)
-                for name, value in (("loss_scale", FIRST_SCALE), ("steps_since_change", 0.0))
+                for name, value in (
+                    ("loss_scale", FIRST_SCALE),
+                    ("steps_since_change", 0.0),
+                    ("skipped_steps", 0.0),
+                )
             ]
 
     @property
@@ -43,36 +47,42 @@ class Optimizer:
         """Return what the loss is to be multiplied by."""
         return tf.convert_to_tensor(self._scaling[0].value) if self._scaling else 1.0
 
-    def apply(self, gradients: Sequence[tf.Tensor], *, rate: tf.Tensor) -> tf.Tensor:
+    @property
+    def scaling(self) -> dict[str, float]:
+        """Return the loss scale and how many steps were left out; nothing where none is used."""
+        if not self._scaling:
+            return {}
+        scale, _, skipped = (float(variable.numpy()) for variable in self._scaling)
+        return {"loss_scale": scale, "skipped_steps": int(skipped)}
+
+    def apply(self, gradients: Sequence[tf.Tensor], *, rate: tf.Tensor) -> None:
         """Change the variables; leave the step out where a scaled gradient overflowed.
 
         Args:
             gradients: of the scaled loss, alike on all ranks, so that all decide alike.
             rate: the learning rate, a scalar.
-
-        Returns:
-            float32 scalar: 1 where the step was left out, else 0.
         """
         self._adam.learning_rate.assign(tf.cast(rate, self._adam.learning_rate.dtype))
         if not self._scaling:
             self._adam.apply(gradients, self._targets)
-            return tf.constant(0.0)
+            return
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
-        return tf.cond(finite, lambda: self._step(gradients), self._leave_out)
+        tf.cond(finite, lambda: self._step(gradients), self._leave_out)
 
     def _step(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-        scale, steps = self._scaling
+        scale, steps, _ = self._scaling
         factor = 1 / self.scale
         self._adam.apply([g * tf.cast(factor, g.dtype) for g in gradients], self._targets)
         count = steps.value + 1
         doubles = count >= STEPS_TO_DOUBLE
         scale.assign(tf.where(doubles, scale.value * 2, scale.value))
         steps.assign(tf.where(doubles, 0.0, count))
-        return tf.constant(0.0)
+        return tf.constant(True)
 
     def _leave_out(self) -> tf.Tensor:
-        scale, steps = self._scaling
+        scale, steps, skipped = self._scaling
         # Not below 1: with a loss that is no number it would sink to 0 and never come back.
         scale.assign(tf.maximum(scale.value / 2, 1.0))
         steps.assign(0.0)
-        return tf.constant(1.0)
+        skipped.assign(skipped.value + 1)
+        return tf.constant(False)

@@ -70,6 +70,7 @@ class Trainer:
             model.trainable_variables, scaled=config.precision == "mixed_float16"
         )
         self._config = config
+        self._loss_type = tf.float64 if config.precision == "float64" else tf.float32
         self._loss = make_loss(
             config.loss,
             smoothing=config.label_smoothing,
@@ -170,45 +171,39 @@ class Trainer:
         shape = [len(rates), self.accumulation_steps]
         images, labels = (_stack(part, shape=shape) for part in zip(*taken, strict=True))
         with together():
-            losses, skipped = self._call(images, labels, tf.constant(rates, tf.float32))
+            losses = self._call(images, labels, tf.constant(rates, tf.float32))
         ended = time.perf_counter()
-        counted = skipped if self._config.precision == "mixed_float16" else None
         for meter in meters:
-            meter.add(losses, wait_s=waited - begun, seconds=ended - begun, skipped=counted)
+            meter.add(losses, wait_s=waited - begun, seconds=ended - begun)
         return losses
 
     def timed_step(self, batches: Batches, *, rate: float, meters: list[Meter]) -> None:
         """Take one step, as `timed_steps` does."""
         self.timed_steps(batches, rates=[rate], meters=meters)
 
-    def _take_steps(
-        self, images: tf.Tensor, labels: tf.Tensor, rates: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return loss and whether it was left out of each of K steps, without Python between."""
+    def _take_steps(self, images: tf.Tensor, labels: tf.Tensor, rates: tf.Tensor) -> tf.Tensor:
+        """Return the loss of each of K steps, taken without Python in between."""
         if self.steps_per_call == 1:
-            loss, skipped = self._take_step(images[0], labels[0], rates[0])
-            return loss[None], skipped[None]
+            return self._take_step(images[0], labels[0], rates[0])[None]
         number = tf.shape(rates)[0]
-        dtype = tf.float64 if self._config.precision == "float64" else tf.float32
-        empty = [tf.TensorArray(kind, number) for kind in (dtype, tf.float32)]
 
-        def body(
-            index: tf.Tensor, losses: tf.TensorArray, skips: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.TensorArray, tf.TensorArray]:
-            loss, skipped = self._take_step(images[index], labels[index], rates[index])
-            return index + 1, losses.write(index, loss), skips.write(index, skipped)
+        def body(index: tf.Tensor, losses: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            loss = self._take_step(images[index], labels[index], rates[index])
+            return index + 1, losses.write(index, loss)
 
         # One after the other: a step begins with the weights that the one before it left.
-        _, losses, skips = tf.while_loop(
-            lambda index, *_: index < number, body, (0, *empty), parallel_iterations=1
+        _, losses = tf.while_loop(
+            lambda index, _: index < number,
+            body,
+            (0, tf.TensorArray(self._loss_type, number)),
+            parallel_iterations=1,
         )
-        return losses.stack(), skips.stack()
+        return losses.stack()
 
-    def _take_step(
-        self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _take_step(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
         loss, gradients = self.gradients(images, labels)
-        return loss, self._apply(gradients, rate=rate)
+        self._apply(gradients, rate=rate)
+        return loss
 
     def _accumulate(
         self, images: tf.Tensor, labels: tf.Tensor
@@ -223,7 +218,7 @@ class Trainer:
             return index + 1, loss + more, added
 
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.model.trainable_variables]
-        start = tf.constant(0.0, tf.float64 if self._config.precision == "float64" else tf.float32)
+        start = tf.constant(0.0, self._loss_type)
         number = self.accumulation_steps
         _, loss, sums = tf.while_loop(
             lambda index, *_: index < number, body, (0, start, zeros), parallel_iterations=1

@@ -29,6 +29,7 @@ from chexnet.epochs import Steps, images_per_loss
 from chexnet.errors import UserError
 from chexnet.evaluate import Predict, make_predict, score_split
 from chexnet.fitting import MOST_INPUT_WAIT, advise_on_wait
+from chexnet.horovod_settings import say_overruled
 from chexnet.job import Job, make_job
 from chexnet.journal import Journal
 from chexnet.metrics import Scores
@@ -128,6 +129,8 @@ def _begin(
 
 def _run(job: Job, *, startup: dict[str, float]) -> None:
     """Build, go on where the run is, train to the end."""
+    for line in say_overruled(job.ranks.settings, config=job.config):
+        job.reporter.say(line)
     trainer = _build(job, startup=startup)
     begun = time.perf_counter()
     position, seen = resume_run(job, trainer)

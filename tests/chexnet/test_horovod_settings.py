@@ -6,7 +6,6 @@ from chexnet.config import load_config
 from chexnet.errors import UserError
 from chexnet.horovod_settings import (
     apply_settings,
-    describe_settings,
     render_settings,
     say_overruled,
 )
@@ -65,9 +64,9 @@ def test_environment_wins_and_it_is_said():
     assert say_overruled(settings, config=config) == [
         "HOROVOD_CYCLE_TIME=0.5 of the environment holds, not cycle_time_ms=2.0"
     ]
-    described = describe_settings(settings)
-    assert described["horovod"]["HOROVOD_CYCLE_TIME"] == "0.5"
-    assert described["horovod_from_environment"] == ["HOROVOD_CYCLE_TIME", "HOROVOD_CACHE_CAPACITY"]
+    assert {setting.variable: setting.value for setting in settings}["HOROVOD_CYCLE_TIME"] == "0.5"
+    theirs = [setting.variable for setting in settings if setting.origin == "environment"]
+    assert theirs == list(environment)[:2]
 
 
 def test_nothing_is_overruled_by_the_same_value():
