@@ -128,8 +128,15 @@ def _program(training: Training) -> list[str]:
     if training.config is not None:
         program += ["--config", str(training.config.resolve())]
     for setting in training.settings:
-        program += ["--set", setting]
+        program += ["--set", _with_absolute_file(setting)]
     return [*program, "--resume"] if training.resume else program
+
+
+def _with_absolute_file(setting: str) -> str:
+    """Return a configuration key as given, but the file that it may name by its whole path."""
+    key, _, value = setting.partition("=")
+    is_file = key == "weights" and Path(value).is_file()
+    return f"{key}={Path(value).resolve()}" if is_file else setting
 
 
 def _weights_folders(training: Training) -> list[Path]:

@@ -100,6 +100,25 @@ def test_what_the_user_set_reaches_every_rank_as_tokens(started, tmp_path, monke
     assert "--resume" in line
 
 
+def test_an_image_sees_the_folders_of_weights(started, tmp_path, monkeypatch):
+    lines, _ = started
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "mine", "cache"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine" / "w.h5").touch()
+    (tmp_path / "image.sif").touch()
+    monkeypatch.setenv("CHEXNET_WEIGHTS", str(tmp_path / "cache"))
+    image = tmp_path / "image.sif"
+    train(Training(Path("data"), tmp_path / "runs" / "one", image=image, validate=False,
+                   settings=("weights=mine/w.h5", "epochs=1")))  # fmt: skip
+    line = lines[-1][1]
+    bound = [value for option, value in itertools.pairwise(line) if option == "--bind"]
+    for name in ("mine", "cache"):
+        assert f"{tmp_path / name}:{tmp_path / name}" in bound
+    # The image has a current folder of its own.
+    assert f"weights={tmp_path}/mine/w.h5" in line
+
+
 @pytest.mark.parametrize(("code", "ours"), [(1, 1), (2, 2), (3, 1), (137, 1), (143, 1)])
 def test_the_exit_code_of_training_is_one_of_ours(started, tmp_path, code, ours):
     _, codes = started
