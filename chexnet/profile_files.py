@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from chexnet.run_record import list_versions, now
 SCHEMA_VERSION = 1
 PROFILE, PICTURE, TIMELINE, TRACE = "profile.json", "profile.png", "timeline.json", "trace"
 TRACED_CALLS = 3
+DYNAMIC = "DYNAMIC"
 
 
 def profile(
@@ -50,6 +52,9 @@ def profile(
     Raises:
         UserError: wrong data, folder or configuration.
     """
+    # Read when Horovod starts: the timeline is begun later, when nothing is timed any more. Where
+    # the user has one written all along, that stays.
+    os.environ.setdefault("HOROVOD_TIMELINE", DYNAMIC)
     ranks = distributed.start(config)
     device = distributed.select_device(config.device, ranks=ranks, plan=plan)
     dataset = load_dataset(data)
@@ -101,7 +106,7 @@ def _trace(bench: Bench, *, folder: Path, ranks: Ranks) -> dict[str, Any]:
         ``kept``: the files that came of it; ``problems``: why one did not.
     """
     files: dict[str, Any] = {"kept": [], "problems": []}
-    if ranks.size > 1:
+    if ranks.size > 1 and os.environ["HOROVOD_TIMELINE"] == DYNAMIC:
         hvd.start_timeline(str((folder / TIMELINE).resolve()))
         bench.take_steps(TRACED_CALLS)
         hvd.stop_timeline()
