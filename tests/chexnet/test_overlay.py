@@ -1,5 +1,6 @@
 """Overlays against matplotlib's colours and places worked out by hand."""
 
+import matplotlib
 import numpy as np
 import pytest
 
@@ -8,10 +9,11 @@ from chexnet.overlay import Caption, colour, draw_overlay, paint, spread
 
 
 def test_colours_are_those_of_viridis():
-    matplotlib = pytest.importorskip("matplotlib")
     values = np.linspace(0, 1, 256)
     known = matplotlib.colormaps["viridis"](values)[:, :3] * 255
-    assert np.abs(colour(values).astype(float) - known).max() < 3
+    difference = np.abs(colour(values).astype(float) - known)
+    assert difference[::16].max() <= 1  # the colours that are listed
+    assert difference.max() < 6  # those between them: nothing that an eye tells apart
 
 
 def test_colours_grow_lighter_so_that_a_grey_printer_shows_their_order():
