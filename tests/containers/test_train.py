@@ -4,6 +4,7 @@ The line that runs a command is replaced by one that records it and returns a co
 the test's choosing; the lines themselves are made by the code under test.
 """
 
+import itertools
 from pathlib import Path
 
 import pytest
