@@ -112,8 +112,15 @@ def run_benchmark(output: Path, *, ranks: int, rounds: int) -> None:
     """Measure, and write the record.
 
     Raises:
-        UserError: a launch failed.
+        UserError: nothing to exchange or to count, more ranks than cores, or a launch failed.
     """
+    cores = len(os.sched_getaffinity(0))
+    if not (2 <= ranks <= cores and rounds >= 1):
+        raise UserError(
+            f"--ranks of 2 to {cores} (cores of this machine), --rounds of at least 1",
+            found=f"--ranks {ranks}, --rounds {rounds}",
+            fix="each rank needs a core of its own to time an exchange",
+        )
     with tempfile.TemporaryDirectory(prefix="chexnet-allreduce-") as name:
         taken = measure(ranks=ranks, rounds=rounds, folder=Path(name))
     results, ratios = describe(taken)

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from benchmarks.allreduce import PLAIN, describe, render_command
+import pytest
+
+from benchmarks.allreduce import PLAIN, describe, render_command, run_benchmark
+from env.errors import UserError
 
 
 def test_transport_is_chosen_before_the_program():
@@ -25,3 +28,11 @@ def test_ratios_compare_medians_of_one_launch():
     assert [r["value"] for r in results] == [20.0, 26.0, 40.0, 44.0]
     assert results[1]["fastest"] == 22.0
     assert {r["unit"] for r in results} == {"ms"}
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(1, 5), (100_000, 5), (2, 0)])
+def test_what_cannot_be_timed_is_refused(tmp_path, ranks, rounds):
+    with pytest.raises(UserError) as caught:
+        run_benchmark(tmp_path / "o.json", ranks=ranks, rounds=rounds)
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / "o.json").exists()
