@@ -145,12 +145,15 @@ def test_calibration_is_fitted_on_validation_kept_and_used_again(run):
 
 
 @pytest.mark.mpi
-def test_1_2_and_3_ranks_give_the_same_evaluation(run, chexnet, fast_data):
+def test_1_2_and_3_ranks_and_both_formats_give_the_same_evaluation(
+    run, chexnet, fast_data, small_data
+):
     boxes = fast_data.parent / "nih" / "BBox_List_2017.csv"
     found = [evaluate(run, "--boxes", str(boxes))]
     tables = [read_predictions(run / "predictions-test.csv")]
-    for ranks in (2, 3):
-        words = ("--resamples", 50, "--boxes", boxes, "--no-gallery")
+    # Ranks share single films of `fast` data, and whole files of `encoded` data.
+    for ranks, data in ((2, fast_data), (3, small_data)):
+        words = ("--data", data, "--resamples", 50, "--boxes", boxes, "--no-gallery")
         done = chexnet("evaluate", "--run", run, *words, ranks=ranks)
         assert done.code == 0, done.err
         found.append(load_evaluation(run))
