@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +112,19 @@ def _trace(bench: Bench, *, folder: Path, ranks: Ranks) -> dict[str, Any]:
         bench.take_steps(TRACED_CALLS)
         hvd.stop_timeline()
         files["kept"].append(TIMELINE)
-    if ranks.is_first:
+
+    def try_it(work: Callable[[], object]) -> bool:
         try:
-            tf.profiler.experimental.start(str(folder / TRACE))
-        except Exception as error:  # such as a GPU profiler without permission
+            work()
+        except Exception as error:  # such as a GPU's profiler without permission
             files["problems"].append(f"{TRACE}: {error}")
+            return False
+        return True
+
+    start = partial(tf.profiler.experimental.start, str(folder / TRACE))
+    tracing = ranks.is_first and try_it(start)
     bench.take_steps(TRACED_CALLS)
-    if ranks.is_first and not files["problems"]:
-        tf.profiler.experimental.stop()
+    if tracing and try_it(tf.profiler.experimental.stop):
         files["kept"].append(TRACE)
     return files
 
