@@ -57,7 +57,7 @@ PAGE = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"
 # Works with a column of their own; the others stand in the table below.
 MOST_COLUMNS = 3
-_ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+_ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 
 
 def write_report(run: Path, *, output: Path | None = None) -> Path:
@@ -165,7 +165,9 @@ def _group_thresholds(main: Evaluation) -> list[tuple[str, list[tuple[str, Thres
 def _list_boxes(main: Evaluation) -> list[dict[str, Any]]:
     """Return a row for each finding that has boxes, and last one for all of them."""
     names = ("num_boxes", "mass_inside", "mass_by_chance", "hit_rate")
-    rows = [*(main.boxes.get("findings") or ()), {**main.boxes, "finding": "all boxes"}]
+    listed = main.boxes.get("findings")
+    rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
+    rows.append({**main.boxes, "finding": "all boxes"})
     return [{"finding": row.get("finding")} | {name: number(row.get(name)) for name in names}
             for row in rows if main.boxes]  # fmt: skip
 

@@ -30,7 +30,8 @@ MOST_PICTURES, MOST_PICTURES_BYTES = 42, 1_600_000
 MOST_PICTURE_BYTES, PICTURE_PX = 80_000, 448
 
 _Read = TypeVar("_Read")
-_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError,
+            RecursionError)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,11 @@ def _tag_split(one: Evaluation) -> Tag:
 
 
 def _tag_machine(folder: RunFolder) -> list[Tag]:
-    code = folder.environment.get("exit_code")
     if not folder.environment:
         return [Tag("machine not validated", CAUTION)]
-    told = {0: ("machine validated", GOOD), 1: ("machine failed a check", BAD)}
-    return [Tag(*told.get(code, ("machine: a check could not tell", CAUTION)))]
+    code = folder.environment.get("exit_code")
+    if code == 0:
+        return [Tag("machine validated", GOOD)]
+    if code == 1:
+        return [Tag("machine failed a check", BAD)]
+    return [Tag("machine: a check could not tell", CAUTION)]

@@ -407,3 +407,36 @@ def test_thresholds_say_where_they_were_chosen(full_run):
     for row in rows(thresholds)[16:]:
         if len(row) == 6 and row[0] != "finding":
             assert float(row[2].rstrip("%")) == pytest.approx(90, abs=5)  # 20 positives at least
+
+
+ODD = (None, True, -1, 1e308, float("nan"), float("inf"), 10**40, "x", "", [], [1], ["a", None], {},
+       {"a": 1})  # fmt: skip
+NAMES = [name for name in MISSING if name != "metrics.jsonl"]
+
+
+def places(value, path=()):
+    """Return the path of every value, of lists the first two members' alone."""
+    inside = value.items() if isinstance(value, dict) else ()
+    inside = enumerate(value[:2]) if isinstance(value, list) else inside
+    return [path, *(place for key, part in inside for place in places(part, (*path, key)))]
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None, derandomize=True,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+def test_a_value_of_another_kind_anywhere_is_no_crash(run, data):
+    path = run / data.draw(st.sampled_from(NAMES))
+    text = path.read_text()
+    values = json.loads(text)
+    place = data.draw(st.sampled_from(places(values)))
+    odd = data.draw(st.sampled_from(ODD))
+    if not place:
+        values = odd
+    else:
+        inner = values
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = odd
+    path.write_text(json.dumps(values))
+    read(render_report(load_folder(run)))
+    path.write_text(text)
