@@ -6,6 +6,8 @@ Knows their options. Leaves the work to the modules of each.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -103,7 +105,11 @@ def _predict(arguments: argparse.Namespace) -> None:
         batch_size=arguments.batch_size, checkpoint=arguments.checkpoint, device=arguments.device,
     )  # fmt: skip
     stream = sys.stdout if arguments.json else None
-    outcome = predict(arguments.run, inputs=inputs, options=options, stream=stream)
+    try:
+        outcome = predict(arguments.run, inputs=inputs, options=options, stream=stream)
+    except BrokenPipeError:  # such as `| head`, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     if not arguments.json:
         from rich.console import Console
 

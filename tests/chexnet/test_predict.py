@@ -4,6 +4,9 @@ import csv
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -202,6 +205,19 @@ def test_json_goes_to_the_console_alone(known_run, films, capsys):
     )
     assert code == 0
     jsonschema.validate(json.loads(out), json.loads(SCHEMA.read_text()))
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_read_enough_is_no_mistake(known_run, films):
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["predict", "--run", known_run, "--input", films / "0.png", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "chexnet", *words], stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == 128 + signal.SIGPIPE
 
 
 def test_nothing_is_written_over_without_force(known_run, films, done, capsys):
