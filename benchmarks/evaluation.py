@@ -172,6 +172,15 @@ def measure_intervals() -> float:
     return time.perf_counter() - begun
 
 
+def _describe_rates(rates: dict[str, tuple[float, float]]) -> list[dict[str, object]]:
+    of = f"{FORWARD_FILMS} films of {SIZE_PX} px, DenseNet-121, batch {BATCH}, {REPEATS} turns"
+    return [
+        {"name": name, "value": round(float(rate), 1), "unit": unit, "of": f"{of}, median"}
+        for name, found in rates.items()
+        for rate, unit in zip(found, ("images/s", "images/processor-s"), strict=True)
+    ]
+
+
 def main() -> None:
     """Measure and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
@@ -186,13 +195,7 @@ def main() -> None:
         few_mib, _ = measure_memory(run, few)
         all_mib, seconds = measure_memory(run, whole)
         rates = measure_rates(some)
-    of = f"{FORWARD_FILMS} films of {SIZE_PX} px, DenseNet-121, batch {BATCH}, {REPEATS} turns"
-    results = [
-        {"name": name, "value": round(float(rate), 1), "unit": unit, "of": f"{of}, median"}
-        for name, found in rates.items()
-        for rate, unit in zip(found, ("images/s", "images/processor-s"), strict=True)
-    ]
-    results += [
+    results = _describe_rates(rates) + [
         {"name": f"memory, {FEW_FILMS} films", "value": round(few_mib), "unit": "MiB",
          "of": "tiny, the most that the process held"},
         {"name": f"memory, {OFFICIAL_TEST_FILMS} films", "value": round(all_mib), "unit": "MiB",

@@ -67,6 +67,8 @@ def _notes(values: Values) -> str:
         else f"probabilities calibrated by {calibration['method']}, fitted on validation"
     )
     notes = [films, intervals, "ECE: expected calibration error", probabilities]
+    if values["num_defined"] < len(values["findings"]):
+        notes.append("-: undefined, for want of films with the finding or of films without it")
     if values["split"] == "validation":
         notes.append("these films chose checkpoint and thresholds: on others expect less")
     return "; ".join(notes)
@@ -125,7 +127,7 @@ def _table(title: str, first: str) -> Table:
 
 
 def _share(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _percent(value: float | None) -> str:
