@@ -20,9 +20,9 @@ from types import TracebackType
 from chexnet.errors import EXIT_FAILED, UserError
 from chexnet.run_record import FAILED, end_record
 
-INTERVAL_S = 0.5
+INTERVAL_S = 0.2
 # So long the lower ranks of a host are left to speak first.
-TURN_S = 0.3
+TURN_S = 0.1
 
 
 @dataclass(frozen=True)
