@@ -21,6 +21,7 @@ from env.errors import UserError, unknown_name
 from recipes.layout import PACKAGES
 
 PROBE_TIMEOUT_S = 10
+_USUAL = (Path("/usr/bin"), Path("/usr/local/bin"), Path("/bin"))
 Binds = Sequence[tuple[Path, Path | None]]
 # By these a launcher and Slurm tell a rank who it is, and libraries how to behave. Where Python and
 # its packages lie (PYTHONPATH, CHEXNET_VENV and their like) is the image's own matter.
@@ -87,6 +88,14 @@ class Engine(ABC):
         """Return whether the program is here and works."""
         return shutil.which(self.name) is not None
 
+    def program(self, *, rank: bool) -> str:
+        """Return the program's name; its path where it lies where other hosts would not look.
+
+        mpirun hands no PATH on; what is not one of the system's is to lie at the same place there.
+        """
+        path = shutil.which(self.name) if rank else None
+        return self.name if path is None or Path(path).parent in _USUAL else path
+
     @abstractmethod
     def build_commands(self, request: BuildRequest) -> list[list[str]]:
         """Return the command lines that build an image into ``request.output``."""
@@ -141,7 +150,7 @@ class SingularityEngine(Engine):
         they are through OMPI_ and PMIX_ variables. The image itself overrides what
         would do harm (PATH, PYTHONPATH, user site packages).
         """
-        head = [self.name, "exec"]
+        head = [self.program(rank=rank), "exec"]
         if os.geteuid() == 0 and not has_capability(_CAP_SYS_RESOURCE):
             # Root without its full set is refused: "Requesting capability set …".
             head.append("--no-privs")
@@ -189,7 +198,7 @@ class DockerEngine(Engine):
             head += bind_words("--volume", source, target or source)
         line = [*head, "--workdir", str(Path.cwd()) if binds else "/", image, *command]
         if rank:
-            return ["sh", "-c", _WITH_VARIABLES, "rank", self.name, *line]
+            return ["sh", "-c", _WITH_VARIABLES, "rank", self.program(rank=rank), *line]
         return [self.name, "run", *line]
 
     gpu_options: ClassVar[tuple[str, ...]] = ("--gpus", "all")

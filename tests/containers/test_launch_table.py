@@ -148,6 +148,8 @@ def site(container, folder):
 def expected(launcher, where, container, folder):
     text = LAUNCHERS[launcher, where].replace("SRUN_OPTIONS", SRUN_OPTIONS.get(container, ""))
     text += " " + CONTAINERS[container].replace("{python}", sys.executable)
+    for engine in ("apptainer", "podman", "docker"):  # by its path: mpirun hands no PATH on
+        text = text.replace(f" {engine} ", f" {folder}/bin/{engine} ")
     text = text.replace("IMAGE", str(folder / "x.sif")).replace("HERE", str(Path.cwd()))
     return [*shlex.split(text), *PROGRAM[1:]]
 

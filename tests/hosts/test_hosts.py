@@ -87,7 +87,8 @@ def test_a_host_with_another_python(make_lan, validate):
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [("daemon", "Open MPI's daemon"), ("python", "is not there on every host"),
-     ("link", "host node2 does not answer to ssh"), ("name", "the name node2 leads to no address")],
+     ("link", "host node2 does not answer to ssh"), ("name", "the name node2 leads to no address"),
+     ("key", "Permission denied")],
 )  # fmt: skip
 def test_a_host_that_cannot_be_used_is_named_with_the_launchers_words(
     make_lan, validate, trouble, words
@@ -99,6 +100,8 @@ def test_a_host_that_cannot_be_used_is_named_with_the_launchers_words(
         lan.start_sshd(node2, "-o", "SetEnv=PATH=/nowhere")
     elif trouble == "python":
         node2.run("mount", "-t", "tmpfs", "tmpfs", str(Path(sys.executable).parent), check=True)
+    elif trouble == "key":
+        node2.plant("ssh-ed25519 AAAA another\n", "/run/lan/key.pub", mode=0o644)
     elif trouble == "link":
         node2.run("ip", "link", "set", "eth0", "down", check=True)
     else:
@@ -114,6 +117,25 @@ def test_a_host_that_cannot_be_used_is_named_with_the_launchers_words(
     assert "rank 1 on node2 did not report" in found(results, "ranks.reported")
     assert all(result["fix"] for result in results["launch.ended"])
     assert [lan[name].strays for name in lan.names] == [[], []]
+
+
+def test_an_image_that_one_host_lacks_is_named(make_lan, validate):
+    """On node1 Apptainer is played, so that no image has to be built; node2's words are its own."""
+    apptainer = shutil.which("apptainer")
+    if not apptainer:
+        pytest.skip("no Apptainer")
+    lan = make_lan("node1", "node2")
+    (lan["node1"].own / "tmp/x.sif").write_bytes(b"hsqs")
+    enter = '#!/bin/sh\nwhile [ "$1" != /tmp/x.sif ]; do shift; done\nshift\nexec "$@"\n'
+    lan["node1"].plant(enter, os.path.realpath(apptainer))
+    begin = time.monotonic()
+    code, results, text = validate(
+        lan["node1"], "--hosts", "node1:1,node2:1", "--image", "/tmp/x.sif", "--timeout", "25"
+    )
+    assert time.monotonic() - begin < 30
+    assert code == 1, text
+    assert found(results, "ranks.reported") == "rank 1 on node2 did not report"
+    assert "lstat /tmp/x.sif: no such file or directory" in found(results, "launch.ended")
 
 
 def test_a_host_that_hangs_is_named_in_time_and_nothing_is_left_running(make_lan, validate):
