@@ -25,6 +25,7 @@ from chexnet.metrics_log import STEPS
 from chexnet.pipeline import make_pipeline
 from chexnet.position import Position, Tally
 from chexnet.records import named_damage
+from chexnet.roll_call import together
 from chexnet.saving import CheckpointWriter, gather_statistics
 from chexnet.schedule import Seen, learning_rate
 from chexnet.step import Trainer
@@ -43,14 +44,7 @@ class Gauge:
         self._wait_s = 0.0
         self._losses: list[tf.Tensor] = []
 
-    def add(
-        self,
-        losses: tf.Tensor,
-        *,
-        wait_s: float,
-        seconds: float,
-        skipped: tf.Tensor | None = None,
-    ) -> None:
+    def add(self, losses: tf.Tensor, *, wait_s: float, seconds: float) -> None:
         """Count the steps of one call, as `meter.Meter` does."""
         self.seconds += seconds
         self._wait_s += wait_s
@@ -59,7 +53,8 @@ class Gauge:
     def take(self) -> tuple[np.ndarray, float, float]:
         """Return the losses, float [K], the seconds and those without films; begin anew."""
         begun = time.perf_counter()
-        losses = np.concatenate([np.reshape(part, -1) for part in self._losses or [[]]])
+        with together():  # on a GPU the steps, and what ended them, are seen only here
+            losses = np.concatenate([np.reshape(part, -1) for part in self._losses or [[]]])
         seconds = self.seconds + time.perf_counter() - begun  # where a GPU had still to finish
         wait_s = self._wait_s
         self.__init__()

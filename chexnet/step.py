@@ -121,6 +121,7 @@ class Trainer:
         """Return what holds of the step's settings, for the run's record."""
         config, several = self._config, hvd.size() > 1
         groups = config.fusion_groups if config.exchange == "grouped" else 1
+        hierarchical = config.hierarchical_allreduce if hvd.nccl_built() and several else "off"
         return {
             "precision": config.precision,
             "loss_scaling": "dynamic" if config.precision == "mixed_float16" else "none",
@@ -131,6 +132,7 @@ class Trainer:
             "exchange": config.exchange if several else "none",
             "fusion_groups": groups if several else 0,
             "compression": config.compression if several else "none",
+            "hierarchical_allreduce": hierarchical,  # which Horovod has for NCCL alone
         }
 
     def trace(self) -> None:
@@ -176,10 +178,6 @@ class Trainer:
         for meter in meters:
             meter.add(losses, wait_s=waited - begun, seconds=ended - begun)
         return losses
-
-    def timed_step(self, batches: Batches, *, rate: float, meters: list[Meter]) -> None:
-        """Take one step, as `timed_steps` does."""
-        self.timed_steps(batches, rates=[rate], meters=meters)
 
     def _take_steps(self, images: tf.Tensor, labels: tf.Tensor, rates: tf.Tensor) -> tf.Tensor:
         """Return the loss of each of K steps, taken without Python in between."""

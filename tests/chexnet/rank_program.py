@@ -103,7 +103,7 @@ def compare_gradients(precision, rank, batches=1):
 
 
 def compare_exchanges(rank):
-    """Return for each way to exchange its error against numpy's sum, and a hash of its bytes."""
+    """Return for each way to exchange its relative error against numpy's sum, and a hash."""
 
     def of_rank(number):
         random = np.random.default_rng(number)
@@ -114,7 +114,8 @@ def compare_exchanges(rank):
     report = {}
     for name, settings in EXCHANGES.items():
         summed = tf.function(make_exchange(make_config(**settings)))(mine)
-        errors = [np.abs(a - b.numpy()).max() for a, b in zip(exact, summed, strict=True)]
+        scale = max(np.abs(part).max() for part in exact)
+        errors = [np.abs(a - b.numpy()).max() / scale for a, b in zip(exact, summed, strict=True)]
         digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in summed))
         report[name] = [float(max(errors)), digest.hexdigest()]
     return report

@@ -54,15 +54,15 @@ def test_accumulated_gradients_equal_those_of_whole_batches(report, report_of_fo
 def test_ways_to_exchange_give_the_same_bytes_on_two_ranks(report):
     errors = {name: error for name, (error, _) in report["exchanges"].items()}
     digests = {name: digest for name, (_, digest) in report["exchanges"].items()}
-    assert errors["grouped"] < 1e-6  # of numbers around 1, summed by numpy in float64
+    assert errors["grouped"] < 1e-6  # against numpy's sum in float64
     assert len({digests[name] for name in ("grouped", "groups", "flat", "each")}) == 1
     assert digests["fp16"] != digests["grouped"]
-    assert errors["fp16"] < 1e-2  # 11 bits of numbers up to 8
+    assert errors["fp16"] < 2e-3  # it has 11 bits
 
 
 def test_ways_to_exchange_agree_on_four_ranks(report_of_four):
     for name in ("grouped", "groups", "flat", "each"):
-        assert report_of_four["exchanges"][name][0] < 2e-6, name
+        assert report_of_four["exchanges"][name][0] < 1e-6, name
 
 
 def test_fusion_off_gives_the_same_bytes(report, stalled):
