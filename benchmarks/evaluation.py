@@ -195,7 +195,8 @@ def main() -> None:
         few_mib, _ = measure_memory(run, few)
         all_mib, seconds = measure_memory(run, whole)
         rates = measure_rates(some)
-    results = _describe_rates(rates) + [
+    results = [
+        *_describe_rates(rates),
         {"name": f"memory, {FEW_FILMS} films", "value": round(few_mib), "unit": "MiB",
          "of": "tiny, the most that the process held"},
         {"name": f"memory, {OFFICIAL_TEST_FILMS} films", "value": round(all_mib), "unit": "MiB",

@@ -87,6 +87,7 @@ def measure_agreement(
     split: str,
     crop_px: int,
     ranks: Ranks,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> np.ndarray:
     """Return what was measured of each box, in their order: float64 [N, 3].
 
@@ -99,6 +100,7 @@ def measure_agreement(
         split: which side of it.
         crop_px: height and width of the films' middle that the network looks at.
         ranks: who this process is.
+        progress: told how many films this rank has done.
 
     Returns:
         The share of the map inside the box, the share of the looked-at part that the box
@@ -106,7 +108,8 @@ def measure_agreement(
     """
     films = sorted({box.film for box in placed})[ranks.rank :: ranks.size]
     own = []
-    for number, film in read_films(dataset, split=split, numbers=films):
+    chosen = read_films(dataset, split=split, numbers=films)
+    for done, (number, film) in enumerate(chosen, start=1):
         first = (len(film) - crop_px) // 2
         middle = film[first : first + crop_px, first : first + crop_px]
         maps = heatmaps(middle[None, ..., None])[0]
@@ -115,6 +118,7 @@ def measure_agreement(
                 area = cut_area(box.area, size_px=len(film), crop_px=crop_px)
                 heat = spread(maps[..., box.finding], width=crop_px, height=crop_px)
                 own.append((place, *compare(heat, area=area)))
+        progress(done)
     rows = np.array(own, np.float64).reshape(-1, 4)
     rows = distributed.gather_rows(rows, name=f"{split}.boxes")
     return rows[np.argsort(rows[:, 0]), 1:]

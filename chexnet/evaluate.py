@@ -35,7 +35,7 @@ from chexnet.evaluation import TEST, VALIDATION, Assessed, assess, score, write_
 from chexnet.evaluation_text import print_evaluation
 from chexnet.gallery import write_gallery
 from chexnet.heatmaps import make_heatmaps
-from chexnet.intervals import Bootstrap
+from chexnet.intervals import FEWEST_DEFINED, Bootstrap
 from chexnet.loading import BEST, Loaded, check_films, load_run
 from chexnet.metrics import Scores
 from chexnet.predictions import (
@@ -189,10 +189,13 @@ def _compare_boxes(work: _Work) -> dict[str, Any] | None:
     if not placed:
         work.say(f"no film of the split {request.split} has a box in {path}")
         return None
-    measured = measure_agreement(
-        make_heatmaps(work.loaded.model, method=request.method), placed=placed, dataset=dataset,
-        split=request.split, crop_px=work.crop_px, ranks=work.ranks,
-    )  # fmt: skip
+    share = -(-len({box.film for box in placed}) // work.ranks.size)
+    with work.count("films with boxes", total=share) as counter:
+        measured = measure_agreement(
+            make_heatmaps(work.loaded.model, method=request.method), placed=placed,
+            dataset=dataset, split=request.split, crop_px=work.crop_px, ranks=work.ranks,
+            progress=counter,
+        )  # fmt: skip
     return summarise(measured, placed=placed, file=path, method=request.method)
 
 
@@ -267,6 +270,12 @@ def _check_request(request: Request, *, dataset: Dataset) -> None:
     if request.split not in dataset.splits:
         raise unknown_name("split", request.split, known=dataset.splits)
     check_beside(request.beside, films=our_films(dataset, split=request.split))
+    if 0 < request.bootstrap.resamples < FEWEST_DEFINED:
+        raise UserError(
+            f"at least {FEWEST_DEFINED} resamples, or 0 for no intervals",
+            found=str(request.bootstrap.resamples),
+            fix="leave --resamples out for 1000",
+        )
     if request.calibrate is not None:
         check_method(request.calibrate)
         if request.calibrate != NONE and not dataset.splits[VALIDATION].num_examples:

@@ -291,5 +291,6 @@ def test_the_checkpoint_can_be_chosen(run):
 def test_wrong_use_is_told_with_what_would_be_right(run, capsys, tmp_path):
     assert "test, train, validation" in refused(run, capsys, "--split", "tests")
     assert "Wang 2017 on NIH" in refused(run, capsys, "--beside", "all")
+    assert "at least 40 resamples" in refused(run, capsys, "--resamples", "39")
     assert "No such file" in refused(run, capsys, "--boxes", str(tmp_path / "none.csv"))
     assert "config.json" in refused(tmp_path, capsys)
