@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from chexnet.charts import COLOURS, Axis, Line, render_chart, wrap_svg
+from chexnet.compare import flatten
 from chexnet.errors import UserError
 from chexnet.files import write_text
 from chexnet.report import render_page
@@ -22,6 +23,9 @@ from chexnet.report_figures import Figure
 from chexnet.report_scores import Evaluation, number
 from chexnet.report_text import NONE, show_count, show_finding, show_seconds
 from chexnet.report_verdict import choose_main, describe_films, describe_split
+
+_SOFTWARE = ("data_sha256", "device", "ranks", "lock_sha256", "git_revision", "versions",
+             "horovod", "effective")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ def render_comparison(folders: Sequence[RunFolder]) -> str:
         "unscored": [run.name for run in runs if choose_main(run.folder) is None],
         "learning": _draw_learning(runs),
         "speed": _draw_speed(runs),
-        "differences": find_differences(runs),
+        "differences": find_differences([run.folder.config for run in runs]),
+        "software": find_differences([_list_software(run.folder) for run in runs]),
         "notes": [f"{run.name}: {note}" for run in runs for note in run.folder.notes],
     }
     return render_page("compare.html.j2", values)
@@ -136,16 +141,23 @@ def group_runs(runs: Sequence[Compared]) -> list[Group]:
     return groups
 
 
-def find_differences(runs: Sequence[Compared]) -> list[tuple[str, list[str]]]:
-    """Return each key of the configuration that is not the same in all runs, with its values."""
-    configs = [run.folder.config for run in runs]
-    keys = dict.fromkeys(key for config in configs for key in config)
+def find_differences(facts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Return each name whose value is not the same in all runs, with the values.
+
+    Args:
+        facts: of each run, by name.
+    """
     rows = []
-    for key in keys:
-        values = [config.get(key, NONE) for config in configs]
+    for name in dict.fromkeys(name for one in facts for name in one):
+        values = [one.get(name, NONE) for one in facts]
         if any(value != values[0] for value in values):
-            rows.append((str(key), [str(value) for value in values]))
+            rows.append((str(name), [str(value) for value in values]))
     return rows
+
+
+def _list_software(folder: RunFolder) -> dict[str, Any]:
+    """Return what the record tells of data, software and machine, by flat names."""
+    return flatten({key: folder.record[key] for key in _SOFTWARE if key in folder.record})
 
 
 def _list_rows(

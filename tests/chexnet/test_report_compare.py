@@ -82,6 +82,14 @@ def test_only_keys_that_differ_are_listed(runs):
     assert rows == [["epochs", "8", "4"], ["seed", "0", "1"], ["learning_rate", "–", "0.01"]]
 
 
+def test_what_ran_differs_by_flat_names(runs):
+    record = json.loads((runs[1] / "record.json").read_text())
+    changed = {"versions": record["versions"] | {"keras": "4.0"}, "lock_sha256": None}
+    change(runs[1] / "record.json", **changed)
+    rows = table(section(read(runs), "software"))[1:]
+    assert rows == [["lock_sha256", "ab" * 32, "None"], ["versions.keras", "3.0", "4.0"]]
+
+
 def test_curves_of_all_runs_lie_over_each_other(runs):
     learning = section(read(runs), "learning")
     for figure in learning.iter("figure"):
