@@ -62,7 +62,7 @@ class Bench:
         labels, rates = tf.zeros([*shape, len(FINDINGS)]), tf.constant([1e-4])
         losses = None
         for _ in range(self.job.steps):
-            losses, _ = self.trainer._call(images, labels, rates)
+            losses = self.trainer._call(images, labels, rates)
         losses.numpy()  # until the last has been computed
 
 
