@@ -12,7 +12,8 @@ so small that the last features have hardly any places, Grad-CAM takes earlier o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -20,6 +21,9 @@ import tensorflow as tf
 
 from chexnet.errors import UserError, unknown_name
 from chexnet.labels import FINDINGS
+
+if TYPE_CHECKING:
+    from keras.src.ops.node import Node
 
 METHODS = ("cam", "gradcam")
 HEAD = "findings"
@@ -137,12 +141,9 @@ def _find_backbone(model: keras.Model) -> keras.Model:
 
 def _last_features(backbone: keras.Model) -> keras.KerasTensor:
     """Return the input of the global pooling: [B, h, w, C]."""
-    features = backbone.layers[-1].input
-    if (
-        isinstance(features, Sequence)
-        or len(features.shape) != 4
-        or len(backbone.output.shape) != 2
-    ):
+    sources = _own_node(backbone.layers[-1]).input_tensors
+    features = sources[0]
+    if len(sources) != 1 or len(features.shape) != 4 or len(backbone.output.shape) != 2:
         raise UserError(
             "a backbone that ends in a global pooling layer",
             found=f"{backbone.layers[-1].name} at the end of {backbone.name}",
@@ -180,11 +181,20 @@ def _bottlenecks(backbone: keras.Model) -> list[keras.KerasTensor]:
     found, furthest = [], -1
     for number, layer in enumerate(backbone.layers[:-1]):
         if furthest <= number:
-            found.append(layer.output)
+            found.append(_own_node(layer).output_tensors[0])
         furthest = max(furthest, reach[number])
     return found[::-1]
 
 
 def _origins(layer: keras.layers.Layer) -> list[str]:
     """Return the names of the layers whose outputs a layer takes."""
-    return [parent.operation.name for node in layer._inbound_nodes for parent in node.parent_nodes]
+    return [parent.operation.name for parent in _own_node(layer).parent_nodes]
+
+
+def _own_node(layer: keras.layers.Layer) -> Node:
+    """Return how a layer was joined to others in its network.
+
+    A model that begins amid a network adds nodes to the layers it shares with it, so that
+    `layer.input` has no single meaning afterwards; the first node is the network's own.
+    """
+    return layer._inbound_nodes[0]

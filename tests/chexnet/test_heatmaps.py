@@ -82,6 +82,16 @@ def test_gradcam_takes_earlier_features_where_the_last_have_few_places():
     assert FEWEST_CELLS <= 8
 
 
+@pytest.mark.parametrize("size", [32, 64])
+def test_maps_are_made_of_one_network_as_often_as_one_likes(size):
+    model = build_model("tiny", input_size=size, image_size=size)
+    films = np.random.default_rng(1).integers(0, 256, (2, size, size, 1), np.uint8)
+    first = {method: make_heatmaps(model, method=method)(films) for method in ("gradcam", "cam")}
+    for method in ("cam", "gradcam", "gradcam"):
+        again = make_heatmaps(model, method=method)(films)
+        np.testing.assert_allclose(again, first[method], atol=1e-6)
+
+
 def test_features_that_others_pass_by_are_not_taken():
     # Beside the second layer runs a sum with the first: only the sum holds everything.
     inner = keras.Input((8, 8, 1))
