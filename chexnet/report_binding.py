@@ -60,13 +60,14 @@ def _draw_host(host: str, ranks: Sequence[Mapping[str, Any]]) -> Figure:
     y = len(ranks) * _ROW + 18
     parts.append(draw_text("CPU 0", _LEFT, y, css="soft"))
     parts.append(draw_text(f"CPU {last}", _WIDTH - _RIGHT, y, css="soft end"))
-    title = f"{host}: {len(ranks)} ranks"
+    title = f"{host}: {len(ranks)} ranks" if len(ranks) > 1 else f"{host}: one rank"
     return Figure(title, wrap_svg("".join(parts), size=(_WIDTH, y + 6), title=title))
 
 
 def _tell(rank: Mapping[str, Any]) -> str:
     gpu = "" if rank.get("gpu") is None else f"GPU {rank['gpu']}, "
-    cores = f"{len(rank['cores'])} CPUs" if rank["cores"] else "not bound"
+    count = len(rank["cores"])
+    cores = f"{count} CPU{'s' * (count > 1)}" if count else "not bound"
     return f"{gpu}{cores}"
 
 

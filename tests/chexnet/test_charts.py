@@ -14,7 +14,6 @@ from chexnet.charts import (
     show_tick,
     thin_out,
 )
-from chexnet.report_binding import find_runs
 from chexnet.report_text import show_bytes, show_command, show_seconds, show_share
 
 
@@ -107,11 +106,6 @@ def test_a_legend_names_each_line_in_its_colour():
     assert [text.text for text in svg.iter("text")][-2:] == ["one", "other"]
     classes = [path.get("class") for path in svg.iter("path")]
     assert [c for c in classes if "line" in c] == ["line line c2", "line line c3"] * 2
-
-
-def test_stretches_of_cores():
-    assert find_runs([0, 1, 2, 8, 9, 5]) == [(0, 2), (5, 5), (8, 9)]
-    assert find_runs([]) == []
 
 
 @pytest.mark.parametrize(
