@@ -120,6 +120,19 @@ def test_half_precision_gives_maps_in_single():
         assert maps.dtype == np.float32
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["densenet121", "densenet169", "densenet201", "resnet50"])
+def test_every_network_has_maps(name):
+    model = build_model(name, input_size=64, image_size=64, batch_statistics="global")
+    film = np.random.default_rng(2).integers(0, 256, (1, 64, 64, 1), np.uint8)
+    logits, maps = make_explain(model)(film)
+    np.testing.assert_allclose(logits, model(film, training=False), atol=1e-5)
+    assert maps.shape == (1, 2, 2, 14)
+    logits, maps = make_explain(model, method="gradcam")(film)
+    np.testing.assert_allclose(logits, model(film, training=False), atol=1e-5)
+    assert maps.shape == (1, 8, 8, 14)  # the latest with at least 7 by 7 places
+
+
 def test_an_unknown_method_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match="cam, gradcam"):
         make_heatmaps(grey_network(), method="lime")
