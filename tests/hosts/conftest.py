@@ -3,6 +3,8 @@
 import json
 import os
 import runpy
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,6 +46,37 @@ def slurm(tmp_path_factory):
     need(*LAN["missing_tools"](), *SLURM["missing_tools"]())
     with LAN["Lan"](tmp_path_factory.mktemp("slurm") / "lan", "node1", "node2") as lan:
         yield SLURM["Slurm"](lan).start()
+
+
+@pytest.fixture
+def window():
+    """Make an image of nothing, in which a host's own folders are seen, for the hosts of a lan.
+
+    It is a real .sif that real Apptainer enters, made in a second. Returns its path, and the
+    environment by which it is a window; logins on the hosts have that too.
+    """
+    if not shutil.which("apptainer"):
+        pytest.skip("missing: apptainer")
+
+    def make(lan):
+        root, sif = lan.folder / "root", lan.folder / "x.sif"
+        tops = {"/usr", "/etc", *(f"/{Path(p).parts[1]}" for p in (PROJECT, sys.prefix))} - {"/tmp"}
+        for name in ("proc", "sys", "dev", "tmp", "run/lan", "root", *(t[1:] for t in tops)):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        for name in ("bin", "sbin", "lib", "lib64"):
+            (root / name).symlink_to(f"usr/{name}")
+        for name in ("passwd", "group", "hosts", "resolv.conf", "localtime"):
+            (root / "etc" / name).touch()
+        subprocess.run(["apptainer", "build", sif, root], check=True, capture_output=True)
+        environ = {"APPTAINER_BIND": ",".join(sorted(tops)),
+                   "APPTAINERENV_PATH": os.environ["PATH"]}  # fmt: skip
+        pairs = " ".join(f"{name}={value}" for name, value in environ.items())
+        for name in lan.names:
+            lan.stop_sshd(lan[name])
+            lan.start_sshd(lan[name], "-o", f"SetEnv={pairs}")
+        return f"/run/lan/{sif.name}", environ
+
+    return make
 
 
 @pytest.fixture

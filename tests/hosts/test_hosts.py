@@ -10,6 +10,8 @@ import pytest
 
 pytestmark = pytest.mark.mpi
 
+PROJECT = Path(__file__).resolve().parents[2]
+
 LAUNCHED = "launch.ended,ranks.reported,ranks.alike,hosts.network,hosts.names,binding.plan"
 
 
@@ -136,6 +138,25 @@ def test_an_image_that_one_host_lacks_is_named(make_lan, validate):
     assert code == 1, text
     assert found(results, "ranks.reported") == "rank 1 on node2 did not report"
     assert "lstat /tmp/x.sif: no such file or directory" in found(results, "launch.ended")
+
+
+def test_mpirun_inside_an_image_reaches_other_hosts_through_an_agent(make_lan, window):
+    """The agent is what a site gives: this one enters the same image on the other side."""
+    lan = make_lan("node1", "node2")
+    image, environ = window(lan)
+    enter = [shutil.which("apptainer"), "exec", "--no-privs", "--bind", "/run/lan", image]
+    agent = lan.folder / "agent"
+    line = f"{' '.join(enter)} sh -c '$*'"  # Open MPI gives a line for a shell
+    agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec ssh "$host" "{line}"\n')
+    agent.chmod(0o755)
+    only = ["--only", "launch.ended,ranks.reported,hosts.network", "--timeout", "40"]
+    inside = [sys.executable, "-m", "invoke", "--search-root", str(PROJECT), "validate-env",
+              "--hosts", "node1:1,node2:1", *only]  # fmt: skip
+    given = {**os.environ, **environ, "APPTAINERENV_OMPI_MCA_plm_rsh_agent": "/run/lan/agent"}
+    done = lan["node1"].run(*enter, *inside, environ=given, cwd="/tmp", timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 checks of node1, node2" in done.stdout
+    assert ": 3 PASS" in done.stdout
 
 
 def test_a_host_that_hangs_is_named_in_time_and_nothing_is_left_running(make_lan, validate):
