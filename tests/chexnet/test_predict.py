@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +18,7 @@ from PIL import Image
 import chexnet.predict
 from chexnet.__main__ import main
 from chexnet.calibration import Calibration, write_calibration
+from chexnet.checkpoint import save_checkpoint
 from chexnet.errors import UserError
 from chexnet.inputs import find_inputs
 from chexnet.labels import FINDINGS
@@ -154,9 +156,22 @@ def test_a_calibration_of_the_run_is_applied_and_said(known_run, films, tmp_path
     assert first == "# Not for clinical use. Probabilities are calibrated."
 
 
-def test_weights_that_diverged_are_an_error_and_leave_no_files(known_run, films, tmp_path):
-    from chexnet.checkpoint import save_checkpoint
+def test_weights_of_mixed_precision_are_used_in_single_on_a_cpu(known_run, films, done, tmp_path):
+    run = copy_run(known_run, tmp_path)
+    loaded = load_run(run)
+    mixed = replace(loaded.description, precision="mixed_float16")
+    save_checkpoint(
+        run / "checkpoints", description=mixed, model=loaded.model.variables, optimizer=[]
+    )
+    options = Options(device="cpu")
+    outcome = predict(run, inputs=find_inputs([films / "0.png"]), options=options)
+    np.testing.assert_allclose(
+        outcome.films[0].probabilities, done[1].films[0].probabilities, atol=1e-6
+    )
+    assert outcome.loaded.model.dtype_policy.name == "float32"
 
+
+def test_weights_that_diverged_are_an_error_and_leave_no_files(known_run, films, tmp_path):
     run = copy_run(known_run, tmp_path)
     loaded = load_run(run)
     for variable in loaded.model.variables:
