@@ -70,3 +70,29 @@ def test_scale_stays_at_least_1():
     for _ in range(20):
         apply(optimizer, [np.nan] * 3)
     assert float(optimizer.scale) == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_update_is_that_of_the_paper(compiled):
+    # Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, with epsilon as they suggest to reorder
+    # it in section 2, which TensorFlow and Keras follow.
+    random = np.random.default_rng(0)
+    first = [random.normal(size=shape) for shape in ((3, 4), (5,))]
+    variables = [keras.Variable(value, dtype="float64") for value in first]
+    optimizer = Optimizer(variables, scaled=False)
+    update = tf.function(lambda rate, *grads: optimizer.apply(grads, rate=rate),
+                         jit_compile=compiled)  # fmt: skip
+    values = [value.copy() for value in first]
+    moments = [[np.zeros_like(value), np.zeros_like(value)] for value in first]
+    for step in range(1, 31):
+        rate = np.float32(1e-3 * step)
+        gradients = [random.normal(size=value.shape) for value in first]
+        update(tf.constant(rate), *map(tf.constant, gradients))
+        alpha = np.float64(rate) * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        for value, (mean, square), gradient in zip(values, moments, gradients, strict=True):
+            mean[...] = 0.9 * mean + 0.1 * gradient
+            square[...] = 0.999 * square + 0.001 * gradient**2
+            value[...] = value - alpha * mean / (np.sqrt(square) + 1e-7)
+    for variable, value in zip(variables, values, strict=True):
+        assert np.abs(variable.numpy() - value).max() < 1e-12
+    assert int(optimizer.variables[0].numpy()) == 30
