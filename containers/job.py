@@ -38,6 +38,7 @@ from env.facts import Facts
 from env.probes.topology import probe_topology
 
 TIMEOUT_S = 300.0
+_ALONE_S = 20.0
 # Without "-": Open MPI 5 reads no rankfile from a path that has one in it.
 FOLDER_PREFIX = "chexnet_preflight_"
 
@@ -122,6 +123,24 @@ def look_at_hosts(job: Job, *, launcher: Launcher, site: Site, folder: Path) -> 
     (folder / "plan.json").write_text(render_plan(launch.plan), encoding="utf-8")
     told = survey_hosts(launch, site=site, folder=folder, timeout_s=job.timeout_s)
     return Survey(launch, folder, told, share_hosts(job.hosts, told))
+
+
+def find_lost(job: Job, survey: Survey, *, launcher: Launcher, site: Site) -> list[str]:
+    """Return the hosts that do not answer alone either, of those that did not in a survey.
+
+    mpirun starts nothing anywhere where one host cannot be reached: who of them it was, each tells
+    by itself.
+    """
+    silent = [host for number, host in enumerate(job.hosts) if number not in survey.told]
+    timeout_s = min(job.timeout_s, _ALONE_S)
+    lost = []
+    for number, host in enumerate(silent):
+        folder = survey.folder / f"alone{number}"
+        folder.mkdir()
+        launch = survey_launch((host,), launcher=launcher, folder=folder)
+        if not survey_hosts(launch, site=site, folder=folder, timeout_s=timeout_s):
+            lost.append(host.name)
+    return lost or [host.name for host in silent]
 
 
 def show_survey(job: Job, *, launcher: Launcher, site: Site, folder: Path) -> list[str]:

@@ -18,6 +18,7 @@ from containers.job import (
     Job,
     Survey,
     choose_launcher,
+    find_lost,
     launch_here,
     launch_there,
     look_at_hosts,
@@ -149,7 +150,7 @@ def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
 
 def prepare_launch(
     job: Job, *, site: Site, folder: Path, device: str, report: Path | None = None,
-    dry_run: bool = False,
+    failed: Path | None = None, dry_run: bool = False,
 ) -> tuple[Launch | None, int]:  # fmt: skip
     """Return how the job's ranks are started, or None and the exit code where hosts are lost.
 
@@ -159,6 +160,7 @@ def prepare_launch(
         folder: takes the files that the launcher reads.
         device: ``"auto"``, ``"cpu"`` or ``"gpu"``: what training will ask for.
         report: where to leave the report on hosts that are lost.
+        failed: where to leave the names of those that do not answer alone either.
         dry_run: look at nothing, print how it would be done.
 
     Raises:
@@ -174,7 +176,11 @@ def prepare_launch(
         bare = replace(site, binds=tuple(bind for bind in site.binds if bind != folder))
         survey = look_at_hosts(job, launcher=launcher, site=bare, folder=folder / "survey")
         if survey.shares is None:
-            return None, _judge_survey(survey, site=site, report=report)
+            code = _judge_survey(survey, site=site, report=report)
+            if failed:
+                lost = find_lost(job, survey, launcher=launcher, site=bare)
+                write_text(failed, ",".join(lost) + "\n")
+            return None, code
     launch = launch_there(job, survey, launcher=launcher, folder=folder, device=device)
     return launch, EXIT_GOOD
 
@@ -232,9 +238,11 @@ def validate(validation: Validation, *, dry_run: bool = False) -> int:
         folder = Path(name)
         site = Site(validation.image, (folder,), sees_gpus(validation.device))
         report = folder / OUTPUTS["--json"]
+        asked = "--failed-hosts" in validation.outputs
         launch, code = prepare_launch(
-            job, site=site, folder=folder, device=validation.device, report=report, dry_run=dry_run
-        )
+            job, site=site, folder=folder, device=validation.device, report=report, dry_run=dry_run,
+            failed=folder / OUTPUTS["--failed-hosts"] if asked else None,
+        )  # fmt: skip
         if launch is not None:
             preflight = Preflight(
                 launch, site, folder, validation.device, _options(validation, folder),

@@ -113,8 +113,12 @@ def test_a_host_that_cannot_be_used_is_named_with_the_launchers_words(
                         'Name or service not known" >&2\nexit 255\n')  # fmt: skip
         stub.chmod(0o755)
         lan["node1"].bind(stub, "/usr/bin/ssh")
-    code, results, text = validate(lan["node1"], "--hosts", "node1:1,node2:1", "--timeout", "30")
+    code, results, text = validate(
+        lan["node1"], "--hosts", "node1:1,node2:1", "--timeout", "30",
+        "--failed-hosts", "/tmp/failed",
+    )  # fmt: skip
     assert code == 1, text
+    assert (lan["node1"].own / "tmp/failed").read_text() == "node2\n"  # what a job leaves out
     assert words in found(results, "launch.ended"), text
     assert "rank 1 on node2 did not report" in found(results, "ranks.reported")
     assert all(result["fix"] for result in results["launch.ended"])
