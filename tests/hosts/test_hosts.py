@@ -144,6 +144,7 @@ def test_an_image_that_one_host_lacks_is_named(make_lan, validate):
     assert "lstat /tmp/x.sif: no such file or directory" in found(results, "launch.ended")
 
 
+@pytest.mark.slow
 def test_mpirun_inside_an_image_reaches_other_hosts_through_an_agent(make_lan, window):
     """The agent is what a site gives: this one enters the same image on the other side."""
     lan = make_lan("node1", "node2")
