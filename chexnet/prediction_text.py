@@ -44,11 +44,12 @@ def require_all(outcome: Outcome, *, options: Options) -> None:
     """
     if outcome.unreadable:
         listed = name_some([file for file, _ in outcome.unreadable])
-        where = f"{options.output}/predictions.json lists all" if options.output else "see above"
+        total = len(outcome.unreadable) + outcome.num_films
+        where = f"{options.output}/predictions.json lists all" if options.output else "listed above"
         raise UserError(
             "films alone",
-            found=f"{len(outcome.unreadable)} files that are none: {listed}",
-            fix=f"the {outcome.num_films} others are done; correct or remove these ({where})",
+            found=f"{len(outcome.unreadable)} of {total} files are none: {listed}",
+            fix=f"the rest is done; correct or remove these, {where}",
             exit_code=EXIT_FAILED,
         )
 
