@@ -25,13 +25,13 @@ Row = Mapping[str, Any]
 
 
 def draw_series(results: Sequence[Row], *, stand_in: Sequence[Row] = ()) -> Figure:
-    """Draw real training, and beside it the series with a stand-in device.
+    """Draw real training, and below it the series with a stand-in device.
 
     Args:
         results: of a record of `benchmarks.scaling`.
-        stand_in: of a record of `benchmarks.stand_in`; none for two panels only.
+        stand_in: of a record of `benchmarks.stand_in`; none for one row of panels only.
     """
-    figure, panels = new_figure(4 if stand_in else 2)
+    figure, panels = new_figure(2 if stand_in else 1)
     cores, note = results[0]["cores_per_rank"], results[0]["note"]
     title = f"{results[0]['model']} on {results[0]['device']}, {cores} core(s) a rank"
     title += f"\n{note}" if note else ""

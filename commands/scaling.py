@@ -108,7 +108,7 @@ def plan_scaling(
         "steps": "timed in each round of each case",
         "repeats": "rounds; the median counts, and the spread is kept",
         "picture": "also draw it there: a .png or .svg file",
-        "stand-in": "a record of benchmarks.stand_in to draw beside it",
+        "stand-in": "a record of benchmarks.stand_in to draw below it",
         "dry-run": "print the command lines and run nothing",
     },
 )

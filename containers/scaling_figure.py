@@ -23,14 +23,14 @@ MARKS = ("o", "s", "^", "D", "v", "P", "X")
 SUFFIXES = (".png", ".svg")
 
 
-def new_figure(columns: int = 2) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure of so many panels side by side."""
+def new_figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure of so many rows of two panels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.2 * columns, 4.6), layout="constrained")
+    figure = Figure(figsize=(12.4, 4.6 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = [figure.add_subplot(1, columns, place + 1) for place in range(columns)]
+    panels = [figure.add_subplot(rows, 2, place + 1) for place in range(2 * rows)]
     return figure, panels
 
 
