@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -32,6 +33,8 @@ from chexnet.roll_call import together
 __all__ = ["Measured", "Meter", "Trainer"]
 
 Batches = Iterator[tuple[tf.Tensor, tf.Tensor]]
+# AutoGraph has nothing to convert here, and takes most of the time of tracing a small network.
+_graph = partial(tf.function, autograph=False)
 
 
 class Trainer:
@@ -82,9 +85,9 @@ class Trainer:
         # What resizes films has no XLA kernel: it stays before what is compiled.
         self._normalise = model.get_layer("normalise") if compiled else None
         self._network = keras.Sequential(model.layers[2:]) if compiled else model
-        self._gradients = tf.function(self._compute_gradients, jit_compile=compiled)
-        self._apply = tf.function(self.optimizer.apply, jit_compile=compiled)
-        self._call = tf.function(self._take_steps, input_signature=self._signature())
+        self._gradients = _graph(self._compute_gradients, jit_compile=compiled)
+        self._apply = _graph(self.optimizer.apply, jit_compile=compiled)
+        self._call = _graph(self._take_steps, input_signature=self._signature())
 
     def _signature(self) -> list[tf.TensorSpec]:
         """Return the inputs' shapes: any number of steps, so that none is traced anew."""
