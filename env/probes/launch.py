@@ -14,9 +14,14 @@ from collections.abc import Mapping
 from env.facts import Fact
 from env.probes.settings import PREFIXES
 
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-LOCAL_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+# horovodrun's before Slurm's, which are those of the batch script where it starts ranks itself.
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID"
+)  # fmt: skip
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE", "SLURM_STEP_NUM_TASKS")
+LOCAL_VARIABLES = (
+    "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID"
+)  # fmt: skip
 # Names that are not compared although they begin like settings: what launchers and containers
 # write themselves, what is rightly of one host or rank, and what changes nothing in a training.
 _OF_OTHERS = re.compile(

@@ -17,7 +17,7 @@ from containers.launch import (
     project_environ,
     run_command,
 )
-from containers.launchers import Launch, find_launcher
+from containers.launchers import Launch, Launcher, find_launcher
 from env.binding import HostShare, plan_job
 from env.errors import UserError
 from env.stack import PROJECT
@@ -127,3 +127,25 @@ def test_a_real_launch_binds_every_rank_to_its_own_cores(tmp_path):
     assert run_command(line) == 0
     seen = [tuple(map(int, (tmp_path / str(n)).read_text().split())) for n in range(2)]
     assert seen == [rank.cores for rank in plan.ranks]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "launcher",
+    [Launcher("local"), Launcher("horovodrun"), Launcher("horovodrun", transport="gloo")],
+    ids=["local", "horovodrun with mpi", "horovodrun with gloo"],
+)
+def test_other_launchers_really_start_a_rank_on_its_cores(tmp_path, launcher):
+    code = (
+        "import os, pathlib, sys; from env.probes.launch import probe_launch; "
+        "rank = probe_launch()['launch.rank'].value; "
+        "pathlib.Path(sys.argv[1], 'a b').write_text(f'{rank} {sorted(os.sched_getaffinity(0))}')"
+    )
+    plan = plan_ranks(1)
+    line = launch_command(
+        Launch(plan, launcher), command=["python", "-c", code, str(tmp_path)], site=Site()
+    )
+    assert run_command(line) == 0
+    rank, _, cores = (tmp_path / "a b").read_text().partition(" ")
+    assert rank == ("None" if launcher.kind == "local" else "0")
+    assert cores == str(sorted(plan.ranks[0].cores))
