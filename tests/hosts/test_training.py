@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS = ("model=tiny", "image_size=32", "crop_size=32", "batch_size=4", "device=cpu")
@@ -24,7 +24,7 @@ class Shared:
         self.lan, self.first = lan, lan[lan.names[0]]
         self.run = lan.folder / "run"
         self.log = lan.folder / "train.log"
-        self.image = {}
+        self.environ = {}
         source = lan.folder / "nih"
         made = ("make-sample-data", "--output", source, "--images", "400", "--size", "64")
         prepared = ("prepare-data", "--source", source, "--output", lan.folder / "data",
@@ -33,35 +33,13 @@ class Shared:
             line = [sys.executable, "-m", "chexnet", *map(str, words)]
             subprocess.run(line, check=True, cwd=PROJECT, capture_output=True)
 
-    def enter_image(self):
-        """Make an image of nothing, in which this machine's own folders are seen; return its path.
-
-        It is a real .sif that real Apptainer enters on every host, made in a second.
-        """
-        root, sif = self.lan.folder / "root", self.lan.folder / "x.sif"
-        tops = {"/usr", "/etc", *(f"/{Path(p).parts[1]}" for p in (PROJECT, sys.prefix))} - {"/tmp"}
-        for name in ("proc", "sys", "dev", "tmp", "run/lan", "root", *(t[1:] for t in tops)):
-            (root / name).mkdir(parents=True, exist_ok=True)
-        for name in ("bin", "sbin", "lib", "lib64"):
-            (root / name).symlink_to(f"usr/{name}")
-        for name in ("passwd", "group", "hosts", "resolv.conf"):
-            (root / "etc" / name).touch()
-        subprocess.run(["apptainer", "build", sif, root], check=True, capture_output=True)
-        self.image = {"APPTAINER_BIND": ",".join(sorted(tops)),
-                      "APPTAINERENV_PATH": os.environ["PATH"]}  # fmt: skip
-        pairs = " ".join(f"{name}={value}" for name, value in self.image.items())
-        for name in self.lan.names:
-            self.lan.stop_sshd(self.lan[name])
-            self.lan.start_sshd(self.lan[name], "-o", f"SetEnv={pairs}")
-        return f"/run/lan/{sif.name}"
-
     def start(self, hosts, *more, epochs):
         words = ["invoke", "train", "--data", "/run/lan/data", "--run", "/run/lan/run", "--hosts",
                  hosts, "--no-validate", *more]  # fmt: skip
         words += [w for text in (*SETTINGS, f"epochs={epochs}") for w in ("--set", text)]
         with self.log.open("a") as log:
             line = self.first.enter(["env", "-C", PROJECT, sys.executable, "-m", *words])
-            return subprocess.Popen(line, env={**os.environ, **self.image},
+            return subprocess.Popen(line, env={**os.environ, **self.environ},
                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # fmt: skip
 
     def lines(self, kind=None):
@@ -91,7 +69,7 @@ class Shared:
         return found
 
 
-def test_training_over_unequal_hosts_stops_with_a_checkpoint_and_ends_on_others(make_lan):
+def test_training_over_unequal_hosts_stops_with_a_checkpoint_and_ends_on_others(make_lan, window):
     shared = Shared(make_lan("node1", "node2", "node3"))
     training = shared.start("node1:2,node2:1", epochs=2)
     shared.wait(training, lines=2)
@@ -107,8 +85,9 @@ def test_training_over_unequal_hosts_stops_with_a_checkpoint_and_ends_on_others(
     assert [p.name for p in leftovers if p.name.startswith("chexnet_")] == []
 
     told = shared.lines()[-1]["step"]
-
-    training = shared.start("node2:1,node3:1", "--resume", epochs=2)
+    # On other hosts, and in an image there.
+    image, shared.environ = window(shared.lan)
+    training = shared.start("node2:1,node3:1", "--resume", "--image", image, epochs=2)
     assert training.wait(timeout=PATIENCE_S) == 0, shared.log.read_text()
     assert shared.record["status"] == "finished"
     assert shared.record["hosts"] == ["node2", "node3"]
@@ -118,7 +97,6 @@ def test_training_over_unequal_hosts_stops_with_a_checkpoint_and_ends_on_others(
     assert shared.strays() == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["cut off", "killed"])
 def test_a_host_that_is_lost_ends_the_run_named_and_it_goes_on_on_what_is_left(make_lan, how):
     shared = Shared(make_lan("node1", "node2", "node3"))
