@@ -1,6 +1,7 @@
 """How ranks and other commands are stopped: what they get, when, and how often."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from containers.launch import run_command
 from containers.stopping import AsRanks
+from env.stack import PROJECT
 
 # Leaves a line for every signal; on USR1 it goes on for a moment, as a checkpoint takes it.
 CHILD = """
@@ -84,16 +86,24 @@ def test_ranks_that_do_not_leave_are_ended_and_at_last_killed(send):
     assert log.read_text().split() == ["up", "SIGUSR1", "SIGTERM"]
 
 
-def test_ctrl_c_does_not_reach_the_ranks_past_us(send):
-    """They have a group of their own: else mpirun would end its ranks at once."""
-    log = send(signal.SIGTERM)
-    group = []
-    stopping = AsRanks()
-    with stopping.signals():
-        process = subprocess.Popen(child(log, "leaves"), process_group=0)
-        group.append(os.getpgid(process.pid))
-        stopping.wait(process)
-    assert group != [os.getpgid(0)]
+def test_ctrl_c_on_a_terminal_reaches_the_ranks_through_us_alone(tmp_path):
+    """They have a group of their own: else mpirun would see the key too, and end its ranks."""
+    log = tmp_path / "log"
+    start = (
+        "import signal, sys; from containers.launch import run_command; "
+        "sys.exit(run_command(sys.argv[1:], ask_ranks=signal.SIGUSR1))"
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(PROJECT)
+        os.execv(sys.executable, [sys.executable, "-c", start, *child(log, "leaves")])
+    while not log.exists() or "up" not in log.read_text():
+        time.sleep(0.02)
+    os.write(terminal, b"\x03")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 75
+    assert log.read_text().split() == ["up", "SIGUSR1"]
 
 
 def test_a_signal_that_comes_before_the_child_is_not_lost(send, tmp_path):
