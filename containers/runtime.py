@@ -17,24 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from containers.entry import WITH_VARIABLES, bind_words
 from env.errors import UserError, unknown_name
 from recipes.layout import PACKAGES
 
 PROBE_TIMEOUT_S = 10
 _USUAL = (Path("/usr/bin"), Path("/usr/local/bin"), Path("/bin"))
 Binds = Sequence[tuple[Path, Path | None]]
-# By these a launcher and Slurm tell a rank who it is, and libraries how to behave. Where Python and
-# its packages lie (PYTHONPATH, CHEXNET_VENV and their like) is the image's own matter.
-RANK_PREFIXES = (
-    "OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "HOROVOD_", "NCCL_", "UCX_", "TF_", "XLA_",
-    "KERAS_", "OMP_", "KMP_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CHEXNET_TERMINAL",
-)  # fmt: skip
-# $1 is the engine, the rest what follows "run".
-_WITH_VARIABLES = (
-    "engine=$1; shift; for name in $(awk 'BEGIN { for (n in ENVIRON) if (n ~ "
-    f"/^({'|'.join(RANK_PREFIXES)})[A-Za-z0-9_]*$/) print n }}'); "
-    'do set -- --env "$name" "$@"; done; exec "$engine" run "$@"'
-)
 HOST_CA_NAME = "host-ca.crt"
 _CAP_SYS_RESOURCE = 1 << 24  # linux/capability.h
 
@@ -198,7 +187,7 @@ class DockerEngine(Engine):
             head += bind_words("--volume", source, target or source)
         line = [*head, "--workdir", str(Path.cwd()) if binds else "/", image, *command]
         if rank:
-            return ["sh", "-c", _WITH_VARIABLES, "rank", self.program(rank=rank), *line]
+            return ["sh", "-c", WITH_VARIABLES, "rank", self.program(rank=rank), *line]
         return [self.name, "run", *line]
 
     gpu_options: ClassVar[tuple[str, ...]] = ("--gpus", "all")
@@ -332,22 +321,6 @@ def exec_command(
         raise UserError("an image", found=f"no file {image}", fix="build it: invoke build-image")
     chosen = find_engine(format="singularity" if is_file else "docker", name=engine)
     return chosen.exec_command(str(image), command=command, binds=binds, gpu=gpu, rank=rank)
-
-
-def bind_words(option: str, source: Path, target: Path) -> list[str]:
-    """Return the words that let an image see a folder of the host.
-
-    Raises:
-        UserError: a path of several lines, which no engine reads.
-    """
-    if any(sign in f"{source}{target}" for sign in "\n\r\0"):
-        raise UserError("the path of a folder in one line", found=repr(str(source)),
-                        fix="rename it: engines read such options line by line")  # fmt: skip
-    if any(sign in f"{source}{target}" for sign in ',:"\\'):
-        # The short form takes paths apart at these; the long one is a line of CSV.
-        fields = ("type=bind", f"source={source}", f"target={target}")
-        return ["--mount", ",".join('"' + field.replace('"', '""') + '"' for field in fields)]
-    return [option, f"{source}:{target}"]
 
 
 def needs_fakeroot() -> bool:

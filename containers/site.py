@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from containers.runtime import bind_words, exec_command
+from containers.entry import bind_words
+from containers.runtime import exec_command
 from env.errors import UserError
 
 PYXIS = "pyxis"
