@@ -72,6 +72,7 @@ def test_a_batch_of_one_is_held_against_one_of_two():
 LATE = """
 import sys, time
 import horovod.tensorflow as hvd
+import tensorflow as tf
 
 exchange = hvd.grouped_allreduce
 
