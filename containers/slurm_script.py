@@ -227,8 +227,8 @@ failed=$(mktemp) || exit 1
 trap 'rm -f -- "$failed"' EXIT
 
 # Slurm sends USR1 to this script some time before the limit (--signal above), and to a job that is
-# preempted, where the site has PreemptParameters=send_user_signal. The command that runs is told
-# to stop: training writes a checkpoint and leaves.
+# preempted, where the site has SlurmctldParameters=preempt_send_user_signal. The command that runs
+# is told to stop: training writes a checkpoint and leaves.
 stopped=0 child=
 stop() {
   stopped=$((stopped + 1))

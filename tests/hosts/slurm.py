@@ -35,7 +35,8 @@ ReturnToService=2
 MpiDefault=none
 KillWait=5
 {nodes}
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP{limits}
+{more}
 """
 
 
@@ -51,9 +52,13 @@ def _find(name: str) -> str | None:
 class Slurm:
     """A cluster; ends with its lan."""
 
-    def __init__(self, lan: Any) -> None:
-        """Take the hosts of a running lan; its first becomes the controller."""
+    def __init__(self, lan: Any, *, limits: str = "", more: str = "") -> None:
+        """Take the hosts of a running lan; its first becomes the controller.
+
+        ``limits`` are added to the partition, ``more`` are lines of the configuration.
+        """
         self.lan = lan
+        self.limits, self.more = limits, more
         self.first = lan[lan.names[0]]
 
     def start(self) -> Slurm:
@@ -104,8 +109,9 @@ class Slurm:
             for host in self.lan.hosts.values()
         )
         conf = _CONF.format(
-            first=f"{self.first.name}({self.first.address})", nodes="\n".join(lines)
-        )
+            first=f"{self.first.name}({self.first.address})", nodes="\n".join(lines),
+            limits=self.limits, more=self.more,
+        )  # fmt: skip
         (self.lan.folder / "slurm.conf").write_text(conf)
         said = subprocess.run([_find("slurmd"), "-V"], capture_output=True, text=True, check=True)
         if tuple(map(int, re.findall(r"\d+", said.stdout)[:2])) >= (23, 11):
@@ -125,7 +131,7 @@ class Slurm:
         host.servers.append(server)
 
     def _idle(self) -> bool:
-        done = self.run("sinfo", "--noheader", "--format=%D %t")
+        done = self.run("sinfo", "--noheader", "--partition=all", "--format=%D %t")
         return done.stdout.split() == [str(len(self.lan.names)), "idle"]
 
     def _wait(self, ready: Any, timeout: float = READY_TIMEOUT_S) -> None:
