@@ -137,7 +137,11 @@ def _values(request: JobRequest) -> str:
     lines = [f"{name}={shlex.quote(str(value))}" for name, value in named.items()]
     lines.append(f"invoke=({shlex.join(request.program)})")
     if request.array:
-        lines += ["run=$run/ranks-$SLURM_ARRAY_TASK_ID", "hosts=slurm:$SLURM_ARRAY_TASK_ID"]
+        lines += [
+            "# Each task of the array trains with so many ranks, in a folder of its own.",
+            "run=$run/ranks-$SLURM_ARRAY_TASK_ID",
+            "hosts=slurm:$SLURM_ARRAY_TASK_ID",
+        ]
     else:
         lines.append("hosts=slurm")
     return "\n".join(lines)
@@ -216,7 +220,7 @@ _SCRIPT = r"""#!/bin/bash
 # A line that begins with two # is off.
 @options@
 
-# What it works on. Every node sees these paths, and this checkout or the image, at the same place.
+# What it works on. Every node sees these paths, this checkout and the image at the same place.
 @values@
 
 restart=${SLURM_RESTART_COUNT:-0}
