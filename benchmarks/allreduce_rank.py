@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from chexnet import distributed
 from chexnet.config import TrainConfig, load_config
-from chexnet.exchange import make_exchange
 from chexnet.model import build_model
+from chexnet.training.exchange import make_exchange
 
 PLAIN = "plain MPI_Allreduce"
 VARIANTS = {

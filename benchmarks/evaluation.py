@@ -38,9 +38,9 @@ FILMS_A_SHARD = 4096
 
 def make_data(folder: Path, *, test_films: int, seed: int = 0) -> Path:
     """Write prepared data of random films, nearly all of them for the test."""
+    from chexnet.data.shards import describe_split, write_description
     from chexnet.labels import FINDINGS
     from chexnet.nih import Film
-    from chexnet.shards import describe_split, write_description
 
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True)
@@ -80,11 +80,11 @@ def _write_shard(folder: Path, name: str, films: int, random: np.random.Generato
 def make_run(folder: Path) -> Path:
     """Write a run folder of an untrained network ``tiny``."""
     from chexnet.checkpoint import save_checkpoint
-    from chexnet.checkpoint_file import Description
     from chexnet.config import load_config, render_config
     from chexnet.labels import FINDINGS
     from chexnet.model import build_model
-    from chexnet.weights import find_normalisation
+    from chexnet.networks.weights import find_normalisation
+    from chexnet.training.checkpoint_file import Description
 
     settings = ["preset=demo", "model=tiny", "device=cpu", f"batch_size={BATCH}"]
     config = load_config(None, settings=[*settings, f"image_size={SIZE_PX}", "crop_size=0"])
@@ -125,8 +125,8 @@ def measure_rates(data: Path) -> dict[str, tuple[float, float]]:
     from chexnet.distributed import Ranks
     from chexnet.model import build_model
     from chexnet.pipeline import make_pipeline
-    from chexnet.predictions import make_predict, predict_split
     from chexnet.records import load_dataset
+    from chexnet.results.predictions import make_predict, predict_split
 
     hvd.init()
     dataset = load_dataset(data)
@@ -161,7 +161,7 @@ def measure_memory(run: Path, data: Path) -> tuple[float, float]:
 
 def measure_intervals() -> float:
     """Return the seconds that 1,000 resamples of NIH's test films and 14 findings take."""
-    from chexnet.intervals import Bootstrap, make_intervals
+    from chexnet.results.intervals import Bootstrap, make_intervals
 
     random = np.random.default_rng(0)
     labels = random.random((OFFICIAL_TEST_FILMS, 14)) < 0.06

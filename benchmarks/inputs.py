@@ -103,7 +103,7 @@ def _make_forms(folder: Path, *, source: Path, size: int) -> dict[str, float]:
 
 
 def _write_arrays(folder: Path) -> None:
-    from chexnet.films import load_films
+    from chexnet.data.films import load_films
     from chexnet.records import load_dataset
 
     dataset = load_dataset(folder / FAST)

@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.record import write_record
 from chexnet.checkpoint import Checkpoint, list_checkpoints, load_newest, place_of
-from chexnet.metrics_log import METRICS
+from chexnet.training.metrics_log import METRICS
 from containers.launch import plan_ranks, project_environ
 from containers.launch_lines import render_launch
 from containers.launchers import Launch, find_launcher

@@ -25,8 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.record import write_record
-from chexnet.fast import FastPipeline
-from chexnet.order import Order
+from chexnet.input.fast import FastPipeline
+from chexnet.input.order import Order
 from chexnet.records import Dataset, load_dataset
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy")

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.loop_parts import configure, join, make_films, set_up
 from benchmarks.record import write_record
-from chexnet.run_record import load_record
+from chexnet.training.run_record import load_record
 from containers.launch import plan_ranks, project_environ
 from containers.launch_lines import render_launch
 from containers.launchers import Launch, find_launcher

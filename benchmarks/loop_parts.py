@@ -14,19 +14,19 @@ import tensorflow as tf
 from chexnet import distributed
 from chexnet.config import TrainConfig, load_config
 from chexnet.distributed import Ranks
-from chexnet.epochs import Steps
-from chexnet.job import Job, make_job
-from chexnet.journal import Journal
 from chexnet.labels import FINDINGS
 from chexnet.model import build_model
-from chexnet.position import Position
 from chexnet.prepare import prepare_data
 from chexnet.records import load_dataset
 from chexnet.run import fit_config, settle_config
-from chexnet.saving import CheckpointWriter
 from chexnet.signals import StopSignal
-from chexnet.step import Trainer
 from chexnet.synthetic import make_sample_data
+from chexnet.training.epochs import Steps
+from chexnet.training.job import Job, make_job
+from chexnet.training.journal import Journal
+from chexnet.training.position import Position
+from chexnet.training.saving import CheckpointWriter
+from chexnet.training.step import Trainer
 
 SIZE_PX = 64
 

@@ -54,7 +54,7 @@ class Case:
 
 def plan_cases(folders: Sequence[Path], *, cores: Sequence[int]) -> list[Case]:
     """Return what to measure of some prepared folders, each with every pipeline that reads it."""
-    from chexnet.fitting import pipelines_here
+    from chexnet.input.fitting import pipelines_here
     from chexnet.records import load_dataset
 
     every, first = tuple(cores), tuple(cores[:1])

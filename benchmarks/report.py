@@ -30,7 +30,7 @@ def make_full_run(folder: Path) -> Path:
     run = make_run(folder / "run", data=folder / "data", epochs=50)
     plots = run / "plots"
     for path in plots.glob("gallery-*.png"):
-        # Noise packs badly: near the 60 kB that `chexnet.gallery` allows a picture.
+        # Noise packs badly: near the 60 kB that `chexnet.prediction.gallery` allows a picture.
         Image.effect_noise((240, 240), 60).save(path)
     return run
 

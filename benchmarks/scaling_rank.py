@@ -20,7 +20,7 @@ from benchmarks.input_rate import drop_from_cache
 if TYPE_CHECKING:
     from chexnet.distributed import Ranks
     from chexnet.records import Dataset
-    from chexnet.step import Trainer
+    from chexnet.training.step import Trainer
 
 SYNTHETIC, CACHED, REAL = "synthetic", "cached", "real"
 INPUTS = (SYNTHETIC, CACHED, REAL)
@@ -70,7 +70,7 @@ def plan_cases(formats: Iterable[str], *, inputs: Sequence[str]) -> list[tuple[s
         formats: the formats of which there is data.
         inputs: some of `INPUTS`.
     """
-    from chexnet.fitting import pipelines_here
+    from chexnet.input.fitting import pipelines_here
 
     cases = [(SYNTHETIC, SYNTHETIC)] if SYNTHETIC in inputs else []
     return cases + [
@@ -122,7 +122,7 @@ def _build(options: argparse.Namespace, *, device: str, ranks: Ranks) -> Bench:
     from chexnet.model import build_model
     from chexnet.records import load_dataset
     from chexnet.run import fit_config, settle_config
-    from chexnet.step import Trainer
+    from chexnet.training.step import Trainer
 
     datasets = {one.format: one for one in map(load_dataset, options.data)}
     given = {"preset": "demo", "model": options.model, "batch_size": options.batch_size,
@@ -145,9 +145,9 @@ def _build(options: argparse.Namespace, *, device: str, ranks: Ranks) -> Bench:
 def time_case(bench: Bench, pipeline: str, kind: str, *, seed: int) -> dict[str, float]:
     """Return images/s of all ranks, and the share of the time that steps waited for films."""
     from chexnet import distributed
-    from chexnet.fitting import FORMATS_READ, best_pipeline
+    from chexnet.input.fitting import FORMATS_READ, best_pipeline
     from chexnet.pipeline import make_pipeline
-    from chexnet.step import Meter
+    from chexnet.training.step import Meter
 
     options, ranks = bench.options, bench.ranks
     if kind == SYNTHETIC:  # whatever gives one batch

@@ -50,7 +50,7 @@ class Case:
 
 def plan_cases(folders: Sequence[Path], *, ranks: Sequence[int]) -> list[Case]:
     """Return every pipeline that reads one of the folders, on every number of ranks."""
-    from chexnet.fitting import pipelines_here
+    from chexnet.input.fitting import pipelines_here
     from chexnet.records import load_dataset
 
     return [

@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 
 from chexnet import __version__
-from chexnet.data_verbs import add_data_verbs
+from chexnet.data.data_verbs import add_data_verbs
 from chexnet.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, UserError
-from chexnet.model_verbs import add_model_verbs
-from chexnet.predict_verbs import add_predict_verbs
-from chexnet.report_verbs import add_report_verbs
-from chexnet.result_verbs import add_result_verbs
-from chexnet.train_verbs import add_train_verbs
+from chexnet.networks.model_verbs import add_model_verbs
+from chexnet.pages.report_verbs import add_report_verbs
+from chexnet.prediction.predict_verbs import add_predict_verbs
+from chexnet.results.result_verbs import add_result_verbs
+from chexnet.training.train_verbs import add_train_verbs
 
 # How many ranks there are and which this is, before Horovod is there to ask.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID")
@@ -113,7 +113,7 @@ def _stop(message: str, *, code: int, run: Path | None) -> int:
 
 def _record_end(run: Path | None, message: str) -> None:
     """Say in the record of a run why it stopped, unless rank 0 has."""
-    from chexnet.run_record import FAILED, end_record
+    from chexnet.training.run_record import FAILED, end_record
 
     with suppress(OSError, UserError):
         if run:

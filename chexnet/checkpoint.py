@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from chexnet.checkpoint_file import (
+from chexnet.errors import EXIT_FAILED, UserError
+from chexnet.training.checkpoint_file import (
     UNREADABLE,
     Checkpoint,
     Description,
@@ -25,7 +26,6 @@ from chexnet.checkpoint_file import (
     load_description,
     write_checkpoint,
 )
-from chexnet.errors import EXIT_FAILED, UserError
 
 KEEP_NEWEST = 2
 PATTERN = "epoch-*.npz"

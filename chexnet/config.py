@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chexnet.errors import UserError, unknown_name
-from chexnet.fitting import PIPELINES
+from chexnet.input.fitting import PIPELINES
 from chexnet.schedule import DECAYS, SCALINGS
 
 SCHEMA_VERSION = 2

@@ -5,7 +5,7 @@ Knows the five changes of the lab's second article, in their order:
 1. `start`: initialise Horovod;
 2. `select_device`: one device for each process;
 3. the learning rate is scaled by the number of ranks, with a warm-up: `chexnet.schedule`;
-4. gradients are averaged over the ranks, by one grouped allreduce: `chexnet.exchange`;
+4. gradients are averaged over the ranks, by one grouped allreduce: `chexnet.training.exchange`;
 5. `broadcast_state`: every rank starts from the weights and optimizer state of rank 0.
 
 Files are written by rank 0 only. On Keras 3 Horovod's own optimizer wrapper does not
@@ -30,8 +30,8 @@ import tensorflow as tf
 
 from chexnet.config import TrainConfig
 from chexnet.errors import EXIT_FAILED, UserError
-from chexnet.horovod_settings import Setting, apply_settings
-from chexnet.roll_call import plan_roll_call, together
+from chexnet.training.horovod_settings import Setting, apply_settings
+from chexnet.training.roll_call import plan_roll_call, together
 
 Result = TypeVar("Result")
 

@@ -18,9 +18,18 @@ from typing import Any
 from rich.console import Console
 
 from chexnet import distributed
-from chexnet.agreement import measure_agreement, place_boxes, summarise
-from chexnet.boxes import BOX_LIST, load_boxes
-from chexnet.calibration import (
+from chexnet.counter import Counter
+from chexnet.data.boxes import BOX_LIST, load_boxes
+from chexnet.distributed import Ranks
+from chexnet.errors import UserError, unknown_name
+from chexnet.metrics import Scores
+from chexnet.networks.loading import BEST, Loaded, check_films, load_run
+from chexnet.prediction.gallery import write_gallery
+from chexnet.prediction.heatmaps import make_heatmaps
+from chexnet.progress import Reporter
+from chexnet.records import Dataset, load_dataset
+from chexnet.results.agreement import measure_agreement, place_boxes, summarise
+from chexnet.results.calibration import (
     NONE,
     Calibration,
     check_method,
@@ -28,26 +37,17 @@ from chexnet.calibration import (
     load_calibration,
     write_calibration,
 )
-from chexnet.counter import Counter
-from chexnet.distributed import Ranks
-from chexnet.errors import UserError, unknown_name
-from chexnet.evaluation import TEST, VALIDATION, Assessed, assess, score, write_evaluation
-from chexnet.evaluation_text import print_evaluation
-from chexnet.gallery import write_gallery
-from chexnet.heatmaps import make_heatmaps
-from chexnet.intervals import FEWEST_DEFINED, Bootstrap
-from chexnet.loading import BEST, Loaded, check_films, load_run
-from chexnet.metrics import Scores
-from chexnet.predictions import (
+from chexnet.results.evaluation import TEST, VALIDATION, Assessed, assess, score, write_evaluation
+from chexnet.results.evaluation_text import print_evaluation
+from chexnet.results.intervals import FEWEST_DEFINED, Bootstrap
+from chexnet.results.predictions import (
     Predict,
     Predictions,
     make_predict,
     predict_split,
     write_predictions,
 )
-from chexnet.progress import Reporter
-from chexnet.published import check_beside, compare, our_films
-from chexnet.records import Dataset, load_dataset
+from chexnet.results.published import check_beside, compare, our_films
 from chexnet.run import load_record, load_run_config
 
 

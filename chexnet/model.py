@@ -12,10 +12,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from chexnet.backbones import build_backbone
-from chexnet.batch_norm import GlobalBatchNormalization
 from chexnet.labels import FINDINGS
-from chexnet.weights import NORMALISATION, find_normalisation
+from chexnet.networks.backbones import build_backbone
+from chexnet.networks.batch_norm import GlobalBatchNormalization
+from chexnet.networks.weights import NORMALISATION, find_normalisation
 
 
 @keras.saving.register_keras_serializable("chexnet")
@@ -24,7 +24,7 @@ class Normalise(keras.layers.Layer):
 
     Attributes:
         size: height and width of what comes out, px.
-        normalisation: scale, mean and std, from `chexnet.weights.find_normalisation`.
+        normalisation: scale, mean and std, from `chexnet.networks.weights.find_normalisation`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ def build_model(
     layer), "findings": heat maps rely on this order.
 
     Args:
-        name: a network of ``chexnet.backbones``.
+        name: a network of ``chexnet.networks.backbones``.
         input_size: height and width of the films that come in, px.
         image_size: height and width that the network works on, px.
         weights: ``none``, ``imagenet`` or the path of a weights file, for the backbone.

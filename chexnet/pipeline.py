@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from chexnet.dali import DaliPipeline
 from chexnet.errors import UserError, unknown_name
-from chexnet.fast import FastPipeline
-from chexnet.fitting import FORMATS_READ, check_crop, check_pipeline
+from chexnet.input.dali import DaliPipeline
+from chexnet.input.fast import FastPipeline
+from chexnet.input.fitting import FORMATS_READ, check_crop, check_pipeline
 from chexnet.records import Dataset, parse_example
 
 SHUFFLE_BUFFER = 500

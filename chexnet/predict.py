@@ -20,16 +20,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from chexnet.calibration import NONE, Calibration, load_calibration
-from chexnet.choice import DEFAULT, Choice, parse_choice
 from chexnet.errors import EXIT_FAILED, UserError, unknown_name
-from chexnet.film_stream import FEW, ReadFilm, read_batches
-from chexnet.heatmap_files import HeatmapFiles
-from chexnet.heatmaps import make_explain
-from chexnet.inputs import Input
-from chexnet.loading import BEST, Loaded, find_checkpoint, load_model
-from chexnet.prediction_files import Predicted, PredictionFiles
+from chexnet.networks.loading import BEST, Loaded, find_checkpoint, load_model
+from chexnet.prediction.choice import DEFAULT, Choice, parse_choice
+from chexnet.prediction.film_stream import FEW, ReadFilm, read_batches
+from chexnet.prediction.heatmap_files import HeatmapFiles
+from chexnet.prediction.heatmaps import make_explain
+from chexnet.prediction.inputs import Input
+from chexnet.prediction.prediction_files import Predicted, PredictionFiles
 from chexnet.records import hash_file
+from chexnet.results.calibration import NONE, Calibration, load_calibration
 from chexnet.run import load_run_config
 
 DEVICES = ("auto", "gpu", "cpu")

@@ -14,10 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chexnet import nih, records
-from chexnet.errors import EXIT_FAILED, UserError, name_some, unknown_name
-from chexnet.folders import new_folder
-from chexnet.labels import FINDINGS
-from chexnet.shards import (
+from chexnet.data.shards import (
     Plan,
     Source,
     Written,
@@ -27,7 +24,10 @@ from chexnet.shards import (
     write_description,
     write_shards,
 )
-from chexnet.splits import LISTED_SIDES, SPLIT_KINDS, split_films
+from chexnet.data.splits import LISTED_SIDES, SPLIT_KINDS, split_films
+from chexnet.errors import EXIT_FAILED, UserError, name_some, unknown_name
+from chexnet.folders import new_folder
+from chexnet.labels import FINDINGS
 
 SMALLEST_PX, LARGEST_PX = 8, 4096
 BAD_SHARE = 0.01  # of all films, may be left out unless told otherwise

@@ -15,12 +15,12 @@ from pathlib import Path
 from chexnet.config import TrainConfig, find_differences, parse_config, render_config
 from chexnet.errors import UserError
 from chexnet.files import write_text
-from chexnet.fitting import best_pipeline, check_crop, check_pipeline
-from chexnet.metrics_log import METRICS
+from chexnet.input.fitting import best_pipeline, check_crop, check_pipeline
 from chexnet.records import Dataset
-from chexnet.run_lock import LOCK
-from chexnet.run_record import FINISHED, RECORD, RunRecord, load_record, write_record
-from chexnet.speed import settle_speed
+from chexnet.training.metrics_log import METRICS
+from chexnet.training.run_lock import LOCK
+from chexnet.training.run_record import FINISHED, RECORD, RunRecord, load_record, write_record
+from chexnet.training.speed import settle_speed
 
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"

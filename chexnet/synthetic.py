@@ -14,12 +14,12 @@ from pathlib import Path
 
 from PIL import Image
 
+from chexnet.data.planted import Box, draw_film
 from chexnet.errors import UserError
 from chexnet.folders import new_folder
 from chexnet.labels import format_findings
 from chexnet.nih import TEST_LIST, TRAIN_VAL_LIST
 from chexnet.parallel import map_in_order
-from chexnet.planted import Box, draw_film
 
 TABLE = "Data_Entry_2017.csv"
 BOX_TABLE = "BBox_List_2017.csv"

@@ -25,22 +25,24 @@ import tensorflow as tf
 from chexnet import distributed
 from chexnet.checkpoint import list_checkpoints
 from chexnet.config import TrainConfig
-from chexnet.epochs import Steps, images_per_loss
 from chexnet.errors import UserError
 from chexnet.evaluate import Predict, make_predict, score_split
-from chexnet.fitting import MOST_INPUT_WAIT, advise_on_wait
-from chexnet.horovod_settings import say_overruled
-from chexnet.job import Job, make_job
-from chexnet.journal import Journal
+from chexnet.input.fitting import MOST_INPUT_WAIT, advise_on_wait
 from chexnet.metrics import Scores
-from chexnet.metrics_log import EPOCH
 from chexnet.model import build_model
-from chexnet.position import Position, summarize
 from chexnet.records import load_dataset
-from chexnet.resuming import resume as resume_run
 from chexnet.run import begin_run, check_folder, fit_config, make_folder, settle_config
-from chexnet.run_lock import RunLock
-from chexnet.run_record import (
+from chexnet.schedule import Seen, learning_rate, watch_plateau
+from chexnet.signals import Interrupted, StopSignal
+from chexnet.training.epochs import Steps, images_per_loss
+from chexnet.training.horovod_settings import say_overruled
+from chexnet.training.job import Job, make_job
+from chexnet.training.journal import Journal
+from chexnet.training.metrics_log import EPOCH
+from chexnet.training.position import Position, summarize
+from chexnet.training.resuming import resume as resume_run
+from chexnet.training.run_lock import RunLock
+from chexnet.training.run_record import (
     FAILED,
     FINISHED,
     INTERRUPTED,
@@ -49,11 +51,9 @@ from chexnet.run_record import (
     now,
     update_record,
 )
-from chexnet.saving import CheckpointWriter
-from chexnet.schedule import Seen, learning_rate, watch_plateau
-from chexnet.signals import Interrupted, StopSignal
-from chexnet.step import Trainer
-from chexnet.watch import Watch, describe_process
+from chexnet.training.saving import CheckpointWriter
+from chexnet.training.step import Trainer
+from chexnet.training.watch import Watch, describe_process
 
 # A validation that takes longer does not wait for its end when a signal comes.
 LONG_VALIDATION_S = 5.0

@@ -143,7 +143,7 @@ def _weights_folders(training: Training) -> list[Path]:
     """Return the folders of weights that the program may look into."""
     given = [word.partition("=")[2] for word in training.settings if word.startswith("weights=")]
     files = [Path(value).resolve() for value in given if value not in ("none", "imagenet")]
-    folder = os.environ.get("CHEXNET_WEIGHTS")  # as chexnet.weights reads it
+    folder = os.environ.get("CHEXNET_WEIGHTS")  # as chexnet.networks.weights reads it
     folders = [*(file.parent for file in files), *([Path(folder).resolve()] if folder else [])]
     return [folder for folder in folders if folder.is_dir()]
 

@@ -123,7 +123,7 @@ def known_run(tmp_path_factory) -> Path:
     from chexnet.config import load_config, render_config
     from chexnet.labels import FINDINGS
     from chexnet.model import build_model
-    from chexnet.weights import NORMALISATION
+    from chexnet.networks.weights import NORMALISATION
 
     run = tmp_path_factory.mktemp("known") / "run"
     run.mkdir()

@@ -18,9 +18,9 @@ import tensorflow as tf
 from chexnet import distributed
 from chexnet.config import load_config
 from chexnet.errors import UserError
-from chexnet.exchange import make_exchange
 from chexnet.model import build_model
-from chexnet.step import Meter, Trainer
+from chexnet.training.exchange import make_exchange
+from chexnet.training.step import Meter, Trainer
 
 SIZE = 32
 FILMS = 12  # of all ranks together

@@ -12,19 +12,19 @@ import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 import chexnet.__main__ as program
-import chexnet.evaluate
+import chexnet.results.evaluation
 from chexnet import distributed
-from chexnet.calibration import load_calibration
 from chexnet.checkpoint import load_checkpoint, save_checkpoint
 from chexnet.distributed import Ranks
 from chexnet.errors import UserError
 from chexnet.evaluate import make_predict, predict_split
-from chexnet.evaluation import load_evaluation
 from chexnet.labels import FINDINGS
-from chexnet.loading import load_run
+from chexnet.networks.loading import load_run
 from chexnet.records import load_dataset
+from chexnet.results.calibration import load_calibration
+from chexnet.results.evaluation import load_evaluation
 
-SCHEMA = Path(chexnet.evaluate.__file__).with_name("evaluation.schema.json")
+SCHEMA = Path(chexnet.results.evaluation.__file__).with_name("evaluation.schema.json")
 SETTINGS = ["preset=demo", "model=tiny", "device=cpu", "batch_size=32", "epochs=2"]
 SMALL = [word for setting in SETTINGS for word in ("--set", setting)]
 # Of two evaluations of one run these may differ.

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import chexnet.__main__ as program
-from chexnet import result_verbs
 from chexnet.errors import UserError
 from chexnet.quiet import quiet_import
+from chexnet.results import result_verbs
 
 
 @pytest.fixture(autouse=True)

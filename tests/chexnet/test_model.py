@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from chexnet.batch_norm import GlobalBatchNormalization
 from chexnet.model import Normalise, build_model
-from chexnet.weights import NORMALISATION, find_normalisation
+from chexnet.networks.batch_norm import GlobalBatchNormalization
+from chexnet.networks.weights import NORMALISATION, find_normalisation
 
 
 @pytest.fixture(autouse=True)

@@ -17,18 +17,18 @@ from PIL import Image
 
 import chexnet.predict
 from chexnet.__main__ import main
-from chexnet.calibration import Calibration, write_calibration
 from chexnet.checkpoint import save_checkpoint
+from chexnet.data.pixels import convert_film
+from chexnet.data.planted import draw_film
 from chexnet.errors import UserError
-from chexnet.inputs import find_inputs
 from chexnet.labels import FINDINGS
-from chexnet.loading import load_run
-from chexnet.pixels import convert_film
-from chexnet.planted import draw_film
+from chexnet.networks.loading import load_run
 from chexnet.predict import Options, predict
-from chexnet.prediction_files import Names
+from chexnet.prediction.inputs import find_inputs
+from chexnet.prediction.prediction_files import Names
+from chexnet.results.calibration import Calibration, write_calibration
 
-SCHEMA = Path(chexnet.predict.__file__).with_name("predictions.schema.json")
+SCHEMA = Path(chexnet.__file__).parent / "prediction" / "predictions.schema.json"
 
 
 @pytest.fixture(scope="module")

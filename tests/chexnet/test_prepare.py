@@ -17,7 +17,8 @@ import tensorflow as tf
 from PIL import Image
 
 import chexnet
-from chexnet import prepare, records, shards, synthetic
+from chexnet import prepare, records, synthetic
+from chexnet.data import shards
 from chexnet.errors import UserError
 
 HEADER = "Image Index,Finding Labels,Follow-up #,Patient ID,Size[w,h],\n"

@@ -11,7 +11,7 @@ import chexnet.run
 from chexnet.config import load_config, render_config
 from chexnet.errors import UserError
 from chexnet.run import begin_run, load_run_config
-from chexnet.run_record import RunRecord, end_record, hash_lock, load_record, write_record
+from chexnet.training.run_record import RunRecord, end_record, hash_lock, load_record, write_record
 
 CONFIG = load_config(settings=["preset=demo", "model=tiny"])
 RECORD = RunRecord(
@@ -37,7 +37,8 @@ def begin(folder, *, config=CONFIG, record=RECORD, resume=False, environment=Non
 
 
 def load_schema(name):
-    return json.loads(Path(chexnet.run.__file__).with_name(name).read_text())
+    (path,) = Path(chexnet.__file__).parent.rglob(name)
+    return json.loads(path.read_text())
 
 
 def test_new_folder_gets_config_record_environment_and_plan(tmp_path):

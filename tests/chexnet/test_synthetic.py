@@ -7,7 +7,8 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from chexnet import nih, planted, splits, synthetic
+from chexnet import nih, synthetic
+from chexnet.data import planted, splits
 from chexnet.errors import UserError
 from chexnet.labels import FINDINGS, encode_findings
 

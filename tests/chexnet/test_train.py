@@ -15,10 +15,10 @@ import pytest
 import chexnet.run
 from benchmarks.kills import ALL, ASKED, RANK, compare, find_ranks, is_forward, survive
 from chexnet.checkpoint import load_newest
-from chexnet.films import load_films
-from chexnet.order import Order
+from chexnet.data.films import load_films
+from chexnet.input.order import Order
 
-SCHEMAS = Path(chexnet.run.__file__).parent
+SCHEMAS = {path.name: path for path in Path(chexnet.__file__).parent.rglob("*.schema.json")}
 SETTINGS = ["preset=demo", "model=tiny", "device=cpu", "batch_size=8", "epochs=3",
             "checkpoint_steps=5"]  # fmt: skip
 SMALL = [word for setting in SETTINGS for word in ("--set", setting)]
@@ -45,9 +45,9 @@ def finished(chexnet, fast_data, tmp_path_factory):
 def test_run_folder_holds_what_its_schemas_say(finished):
     folder, _ = finished
     for name in ("config", "record"):
-        schema = read_json(SCHEMAS / f"{name}.schema.json")
+        schema = read_json(SCHEMAS[f"{name}.schema.json"])
         jsonschema.validate(read_json(folder / f"{name}.json"), schema)
-    schema = read_json(SCHEMAS / "metrics.schema.json")
+    schema = read_json(SCHEMAS["metrics.schema.json"])
     for line in read_metrics(folder):
         jsonschema.validate(line, schema)
     record = read_json(folder / "record.json")
@@ -125,7 +125,7 @@ def test_killed_at_any_moment_it_ends_as_the_run_left_alone(finished, killed):
         assert kill.seconds < 60
     resumed = read_json(run / "record.json")["resumed_from"]
     assert {"epoch", "step", "examples", "ranks"} == set(resumed[-1])
-    jsonschema.validate(read_json(run / "record.json"), read_json(SCHEMAS / "record.schema.json"))
+    jsonschema.validate(read_json(run / "record.json"), read_json(SCHEMAS["record.schema.json"]))
 
 
 @pytest.mark.mpi
@@ -233,7 +233,7 @@ def test_loss_that_is_not_a_number_stops_the_run_and_names_the_films(chexnet, fa
     assert "a loss that is a number" in done.err
     assert read_json(folder / "record.json")["status"] == "failed"
     bad = read_json(folder / "bad-batch.json")
-    jsonschema.validate(bad, read_json(SCHEMAS / "bad_batch.schema.json"))
+    jsonschema.validate(bad, read_json(SCHEMAS["bad_batch.schema.json"]))
     # The first step makes the weights huge, the second has no loss: the films of both.
     assert [(batch["rank"], batch["step"]) for batch in bad["batches"]] == [(0, 2), (0, 1)]
     about = read_json(fast_data / "dataset.json")["splits"]["train"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chexnet.fitting import MOST_INPUT_WAIT, PIPELINES, advise_on_wait
+from chexnet.input.fitting import MOST_INPUT_WAIT, PIPELINES, advise_on_wait
 
 EXACT = ["preset=demo", "model=tiny", "device=cpu", "precision=float64", "epochs=2",
          "batch_statistics=global", "scale_learning_rate=none", "crop_size=28"]  # fmt: skip

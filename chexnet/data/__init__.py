@@ -1,0 +1,1 @@
+"""Films: where they lie, how they are divided, stored, inspected and verified."""

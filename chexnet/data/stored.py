@@ -1,0 +1,63 @@
+"""The pixels of single films of prepared data, by their place in the split.
+
+Knows both formats. Leaves the stream of all films to `pipeline`, and what the films are to
+`films`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from chexnet import records
+from chexnet.input.mapped import FilmArrays
+from chexnet.input.order import Turns
+
+
+def read_films(
+    dataset: records.Dataset, *, split: str, numbers: Iterable[int]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield chosen films in the order of the record files, each with its number.
+
+    Args:
+        dataset: the prepared data.
+        split: ``train``, ``validation`` or ``test``.
+        numbers: places in the split's table of films, from 0.
+
+    Yields:
+        The number and the film: uint8 [H, W], 0..255, as it is stored.
+    """
+    wanted = sorted(set(numbers))
+    if dataset.format == "encoded":
+        chosen = set(wanted)
+        for number, (image, _, _) in enumerate(read_records(dataset, split=split)):
+            if number in chosen:
+                yield number, image
+        return
+    size, shards = dataset.image_size, dataset.splits[split].shards
+    arrays = FilmArrays(
+        [dataset.root / shard.name for shard in shards],
+        counts=[shard.num_examples for shard in shards],
+        size_px=size,
+    )
+    zero, no = np.zeros(1, np.int64), np.zeros(1, bool)
+    for number in wanted:
+        out = np.empty((1, size, size), np.uint8)
+        arrays.copy(out, turns=Turns(np.array([number]), zero, zero, no))
+        yield number, out[0]
+
+
+def read_records(
+    dataset: records.Dataset, *, split: str
+) -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
+    """Yield every film of an ``encoded`` split: uint8 [H, W], label float32 [14], its name."""
+    import tensorflow as tf
+
+    stream = tf.data.TFRecordDataset(dataset.shard_paths(split))
+    parsed = stream.map(
+        lambda record: records.parse_example(record, image_size=dataset.image_size),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    for image, label, name in parsed.as_numpy_iterator():
+        yield image[..., 0], label, name.decode()

@@ -1,0 +1,117 @@
+"""A trained network, out of the run folder that holds it.
+
+Knows which checkpoint is meant, and that a checkpoint of another network, label order,
+normalisation or film size is refused by name: a score of weights that never loaded is worse
+than none. Leaves the file itself to ``checkpoint`` and what the network is for to its callers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+
+from chexnet.checkpoint import (
+    Checkpoint,
+    Description,
+    Say,
+    check_description,
+    load_best,
+    load_checkpoint,
+    load_newest,
+    restore,
+)
+from chexnet.config import TrainConfig
+from chexnet.errors import UserError
+from chexnet.labels import FINDINGS
+from chexnet.model import build_model
+from chexnet.networks.weights import find_normalisation
+from chexnet.records import Dataset
+from chexnet.run import CHECKPOINTS, load_run_config
+
+BEST, LAST = "best", "last"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A network with the weights of a checkpoint.
+
+    Attributes:
+        model: uint8 [B, input_size, input_size, 1] -> logits [B, 14].
+        description: what the checkpoint says about itself.
+        config: the run's configuration, as it was asked for.
+        path: the checkpoint's file.
+    """
+
+    model: keras.Model
+    description: Description
+    config: TrainConfig
+    path: Path
+
+
+def load_run(run: Path, *, checkpoint: str = BEST, say: Say = print) -> Loaded:
+    """Return the network of a run with the weights of one of its checkpoints.
+
+    Args:
+        run: the run folder.
+        checkpoint: ``best`` by validation AUROC, ``last``, or a file: its path, or its name
+            in the run's folder of checkpoints.
+        say: told about damaged checkpoints that were passed over.
+
+    Raises:
+        UserError: no run or checkpoint there, a file that is not whole, or one of another
+            network, label order or normalisation.
+    """
+    config = load_run_config(run)
+    found = find_checkpoint(run, checkpoint=checkpoint, say=say)
+    return Loaded(load_model(found, config=config), found.description, config, found.path)
+
+
+def find_checkpoint(run: Path, *, checkpoint: str = BEST, say: Say = print) -> Checkpoint:
+    """Return a checkpoint of a run, read and whole; arguments and errors as `load_run`."""
+    folder = run / CHECKPOINTS
+    if checkpoint == BEST:
+        return load_best(folder, say=say)
+    if checkpoint == LAST:
+        newest = load_newest(folder, say=say)
+        # For want of any, the error is that of the best.
+        return newest or load_best(folder, say=say)
+    path = Path(checkpoint)
+    return load_checkpoint(path if path.exists() else folder / checkpoint)
+
+
+def load_model(checkpoint: Checkpoint, *, config: TrainConfig) -> keras.Model:
+    """Return the network of a checkpoint, with its weights.
+
+    Raises:
+        UserError: it is of another network, label order or normalisation.
+    """
+    found, where = checkpoint.description, str(checkpoint.path)
+    check_description(
+        found,
+        where=where,
+        model=config.model,
+        findings=FINDINGS,
+        normalisation=find_normalisation(config.model),
+    )
+    model = build_model(
+        found.model, input_size=found.input_size, image_size=found.image_size,
+        batch_statistics=config.batch_statistics, precision=found.precision,
+    )  # fmt: skip
+    restore(checkpoint.model_values, variables=model.variables, where=where)
+    return model
+
+
+def check_films(description: Description, *, dataset: Dataset, where: Path) -> None:
+    """Refuse data whose films have another size than those trained on.
+
+    Raises:
+        UserError: naming both sizes.
+    """
+    if description.data_size != dataset.image_size:
+        raise UserError(
+            f"films of {description.data_size} px, as {where} was trained on",
+            found=f"{dataset.image_size} px in {dataset.root}",
+            fix=f"prepare the data with --size {description.data_size}",
+        )

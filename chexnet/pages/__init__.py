@@ -1,0 +1,1 @@
+"""The report of a run: one page that holds all it shows."""

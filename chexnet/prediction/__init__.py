@@ -1,0 +1,1 @@
+"""A trained network on a user's films: files in, probabilities and heat maps out."""

@@ -1,0 +1,1 @@
+"""What limits a training: times measured three ways, judged, told and drawn."""

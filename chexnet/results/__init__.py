@@ -1,0 +1,1 @@
+"""What predictions are worth: scores, intervals, calibration, boxes, and what was published."""

@@ -1,0 +1,94 @@
+"""Going on where a run stopped: its state, its place among the films, its log.
+
+Knows what differs on another number of ranks. Leaves reading a checkpoint to ``checkpoint``
+and the steps to ``epochs``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from chexnet import distributed
+from chexnet.checkpoint import Checkpoint, check_description, load_newest, restore
+from chexnet.networks.weights import find_normalisation
+from chexnet.schedule import Seen
+from chexnet.training.job import Job
+from chexnet.training.metrics_log import trim_metrics
+from chexnet.training.position import Position, summarize
+from chexnet.training.run_record import load_record, write_record
+from chexnet.training.saving import set_statistics
+from chexnet.training.step import Trainer
+
+
+def resume(job: Job, trainer: Trainer) -> tuple[Position, Seen]:
+    """Give every rank the state of the newest whole checkpoint; every rank calls this.
+
+    Returns:
+        Where the run is, its beginning where there is no checkpoint; and what the plateau of
+        the learning rate has seen.
+
+    Raises:
+        UserError: every checkpoint is damaged, or of another network.
+    """
+    position, seen, statistics = distributed.on_first(
+        lambda: _restore(job, trainer), name="restore"
+    )
+    distributed.broadcast_state(trainer.variables)
+    if statistics is not None:
+        set_statistics(trainer, values=statistics[job.ranks.rank])
+    fitted = position.fit(images_per_step=job.images_per_step, steps_per_epoch=job.steps)
+    return fitted, seen
+
+
+def _restore(job: Job, trainer: Trainer) -> tuple[Position, Seen, np.ndarray | None]:
+    """Return the position, what the plateau has seen, and each rank's moving statistics.
+
+    These only where there are as many ranks as before; else all begin with their mean.
+    """
+    checkpoint = load_newest(job.checkpoints, say=job.reporter.say)
+    if checkpoint is None:
+        trim_metrics(job.folder, position=Position())
+        return Position(), {}, None
+    found, where = checkpoint.description, str(checkpoint.path)
+    check_description(
+        found,
+        where=where,
+        model=job.config.model,
+        findings=job.dataset.findings,
+        normalisation=find_normalisation(job.config.model),
+    )
+    restore(checkpoint.model_values, variables=trainer.model.variables, where=where)
+    restore(checkpoint.optimizer_values, variables=trainer.optimizer.variables, where=where)
+    trim_metrics(job.folder, position=found.position)
+    record = load_record(job.folder)
+    if record:
+        entry = {
+            "epoch": found.epoch,
+            "step": found.step,
+            "examples": found.position.examples,
+            "ranks": found.ranks,
+        }
+        write_record(job.folder, record=replace(record, resumed_from=(*record.resumed_from, entry)))
+    _tell(job, checkpoint)
+    same = found.ranks == job.ranks.size
+    return found.position, found.schedule_state, checkpoint.rank_values if same else None
+
+
+def _tell(job: Job, checkpoint: Checkpoint) -> None:
+    found = checkpoint.description
+    within = f" and {found.position.epoch_step} steps" if found.position.epoch_step else ""
+    job.reporter.say(f"continuing after epoch {found.epoch}{within}, from {checkpoint.path}")
+    if found.ranks == job.ranks.size:
+        return
+    here = found.position.fit(images_per_step=job.images_per_step, steps_per_epoch=job.steps)
+    films = (
+        "every film still comes once an epoch" if job.config.pipeline == "fast"
+        else "the films of this epoch are shared out anew, and some come twice or not at all"
+    )  # fmt: skip
+    job.reporter.say(
+        f"on {job.ranks.size} ranks what {found.ranks} began: {job.steps} steps an epoch, here "
+        f"step {summarize(here, steps_per_epoch=job.steps)['step']}; the learning rate rises to "
+        f"{job.schedule.peak:g}; {films}"
+    )
