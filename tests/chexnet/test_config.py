@@ -65,7 +65,7 @@ def test_config_json_of_a_run_can_be_given_as_a_file(tmp_path):
         (["epoch=3"], "epochs"),
         (["preset=labs"], "demo, lab"),
         (["model=resnet"], "densenet121, densenet169"),
-        (["pipeline=fastest"], "auto, fast, new, old"),
+        (["pipeline=fastest"], "auto, dali, fast, new, old"),
         (["epochs=many"], "epochs: a value of type int"),
         (["epochs=0"], "epochs at least 1"),
         (["learning_rate=nan"], "learning_rate at least 0"),
