@@ -36,7 +36,7 @@ class Times:
     Attributes:
         ranks: how many train together.
         batch_size: films of a rank in a step.
-        pipeline: what fed the steps: ``old``, ``new`` or ``fast``.
+        pipeline: what fed the steps, one of `chexnet.input.fitting.PIPELINES`.
         device: ``cpu`` or ``gpu``.
         precision: of the computation.
         xla: ``on`` or ``off``.
@@ -214,6 +214,7 @@ def _advise_input(times: Times, shares: Shares) -> list[str]:
     by_pipeline = {
         "old": "set pipeline=new, or better prepare the data with --format fast",
         "new": "prepare the data with --format fast, which needs no decoding",
+        "dali": "prepare the data with --format fast, which needs no decoding",
         "fast": "put the data on a local disk or in memory (/dev/shm)",
     }
     return [

@@ -33,6 +33,8 @@ _RECORD_PARTS: dict[str, tuple[str, ...]] = {
 _EFFECTIVE = "effective"
 _FOLLOWS = {"steps_per_epoch", "images_per_step", "peak_learning_rate"}
 _FOLLOWS_RANKS = {"exchange", "fusion_groups", "compression"}
+# It lies in the run folder, whose name is no cause of anything.
+_PLACES = {"HOROVOD_AUTOTUNE_LOG"}
 
 Facts = dict[str, Any]
 
@@ -157,12 +159,24 @@ def _differences(part: str, one: Facts, other: Facts) -> Iterator[Difference]:
 
 def _effective(runs: tuple[_Run, _Run], *, already: set[str]) -> Iterator[Difference]:
     """Yield what was chosen otherwise though both asked for the same."""
-    facts = [flatten(run.get("record.json").get(_EFFECTIVE) or {}) for run in runs]
+    facts = [_without_places(run.get("record.json").get(_EFFECTIVE) or {}) for run in runs]
     follows = already | _FOLLOWS | (_FOLLOWS_RANKS if "ranks" in already else set())
     if all(facts):
         for one in _differences(SOFTWARE, *facts):
             if one.name not in follows:
                 yield Difference(one.part, f"{_EFFECTIVE}.{one.name}", one.values)
+
+
+def _without_places(effective: Mapping[str, Any]) -> Facts:
+    """Return what held, flat, less the variables that only say where a file lies."""
+    facts = flatten(effective)
+    settings = facts.get("horovod")
+    if isinstance(settings, list):
+        facts["horovod"] = [
+            one for one in settings
+            if not (isinstance(one, Mapping) and one.get("variable") in _PLACES)
+        ]  # fmt: skip
+    return facts
 
 
 def _outcomes(runs: tuple[_Run, _Run]) -> Iterator[Difference]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chexnet.input.fitting import PIPELINES
 from chexnet.profiling.bottleneck import (
     COMMUNICATION,
     COMPUTE,
@@ -131,7 +132,7 @@ def test_reasons_hold_the_numbers():
 
 @pytest.mark.parametrize(("changes", "kind"), VERDICTS)
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("pipeline", ["old", "new", "fast"])
+@pytest.mark.parametrize("pipeline", PIPELINES)
 def test_three_steps_follow_each_with_a_number_or_a_command(changes, kind, device, pipeline):
     found = judge(times(device=device, pipeline=pipeline, **changes)).next_steps
     assert len(found) == 3

@@ -97,6 +97,22 @@ def test_what_follows_from_the_ranks_is_not_told_again(tmp_path):
     assert causes(compare_runs(one, other)) == [("machine", "ranks", (1, 2))]
 
 
+def test_where_the_log_of_autotune_lies_is_no_difference(tmp_path):
+    def write(name, *, cycle):
+        held = [
+            {"variable": "HOROVOD_AUTOTUNE_LOG", "value": f"/runs/{name}/autotune.csv",
+             "origin": "autotune"},
+            {"variable": "HOROVOD_CYCLE_TIME", "value": cycle, "origin": "cycle_time_ms"},
+        ]  # fmt: skip
+        return write_run(tmp_path / name, record={"effective": {"horovod": held}})
+
+    one = write("one", cycle="1")
+    assert causes(compare_runs(one, write("other", cycle="1"))) == []
+    (found,) = causes(compare_runs(one, write("third", cycle="2")))
+    assert found[:2] == ("software", "effective.horovod")
+    assert [len(value) for value in found[2]] == [1, 1]
+
+
 def test_hashes_are_shown_by_their_beginning(tmp_path, one, capsys):
     other = write_run(tmp_path / "other", record={"git_revision": "0123456789" * 4 + "-dirty"})
     program.main(["compare", str(one), str(other)])
