@@ -15,6 +15,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I")
+# Detectors give 10 to 14 bits, which some programs save as they are in files of 16.
+_LEAST_WHITE = 2**14
 
 
 class BadImageError(Exception):
@@ -54,10 +56,13 @@ def _to_grey(image: Image.Image) -> Image.Image:
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
             raise BadImageError("grey values beyond 16 bits")
-        if 0 < values.max() < 4096:
-            # Scaled over the full range it would be black.
+        highest = int(values.max())
+        if 0 < highest < _LEAST_WHITE:
+            # Scaled over the full range it would be dark or black.
+            bits = max(12, highest.bit_length())
             raise BadImageError(
-                f"16 bit, but no value above {values.max()}: 12 bit data, to be rescaled first"
+                f"16 bit, but no value above {highest}: {bits} bit data (0 to {2**bits - 1}), "
+                "to be rescaled to 0 to 65535 first"
             )
         return Image.fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode == "F":

@@ -48,10 +48,27 @@ def test_sixteen_bits_are_scaled_over_their_range(tmp_path):
     assert grey_of(saved(tmp_path, Image.fromarray(wide))).tolist() == [[0, 7, 100, 255]]
 
 
-def test_twelve_bits_in_sixteen_are_refused_rather_than_black(tmp_path):
-    values = np.linspace(0, 4095, 64).astype(np.uint16).reshape(8, 8)
-    with pytest.raises(pixels.BadImageError, match="12 bit"):
+@pytest.mark.parametrize(
+    ("highest", "named"),
+    [
+        (4095, r"above 4095: 12 bit data \(0 to 4095\)"),
+        (4096, r"above 4096: 13 bit data \(0 to 8191\)"),
+        (8192, r"above 8192: 14 bit data \(0 to 16383\)"),
+        (16383, r"above 16383: 14 bit data \(0 to 16383\)"),
+    ],
+)
+def test_fewer_bits_in_sixteen_are_refused_rather_than_dark(tmp_path, highest, named):
+    values = np.linspace(0, highest, 64).astype(np.uint16).reshape(8, 8)
+    with pytest.raises(pixels.BadImageError, match=named):
         pixels.load_grey(saved(tmp_path, Image.fromarray(values)))
+
+
+def test_a_dark_film_of_sixteen_bits_is_one(tmp_path):
+    assert grey_of(
+        saved(tmp_path, Image.fromarray(np.array([[0, 16384]], np.uint16)))
+    ).tolist() == [
+        [0, 64]  # 16384 / 65535 x 255 = 63.75
+    ]
 
 
 def test_a_film_is_turned_the_way_its_camera_notes(tmp_path):
