@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -104,7 +104,7 @@ def _build(pipeline: DaliPipeline):  # noqa: ANN202 - DALI's own type, of a pack
 
     @pipeline_def(
         batch_size=pipeline.batch_size, num_threads=len(os.sched_getaffinity(0)),
-        prefetch_queue_depth=BATCHES_AHEAD, device_id=0 if gpus else None,
+        prefetch_queue_depth=BATCHES_AHEAD, device_id=device_of([gpu.name for gpu in gpus]),
     )  # fmt: skip
     def graph() -> tuple[object, object]:
         encoded, starts, flips, labels = fn.external_source(
@@ -120,6 +120,17 @@ def _build(pipeline: DaliPipeline):  # noqa: ANN202 - DALI's own type, of a pack
     built = graph()
     built.build()
     return built
+
+
+def device_of(names: Sequence[str]) -> int | None:
+    """Return the number by which DALI knows this rank's GPU; None without one.
+
+    TensorFlow may see one GPU alone, while CUDA, and so DALI, counts all of the process.
+
+    Args:
+        names: of the GPUs that TensorFlow may see, such as ``/physical_device:GPU:3``.
+    """
+    return int(names[0].rsplit(":", 1)[1]) if names else None
 
 
 class RecordFiles:

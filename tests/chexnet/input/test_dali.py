@@ -15,7 +15,7 @@ from PIL import Image
 from chexnet import prepare, synthetic
 from chexnet.config import load_config
 from chexnet.errors import UserError
-from chexnet.input.dali import DaliPipeline, RecordFiles
+from chexnet.input.dali import DaliPipeline, RecordFiles, device_of
 from chexnet.input.fitting import best_pipeline
 from chexnet.pipeline import make_pipeline
 
@@ -62,6 +62,13 @@ def test_the_films_of_all_ranks_are_one_stream(encoded):
         assert [a.tolist() for a in one[column]] == [
             a.tolist() for part in two for a in part[column]
         ]
+
+
+def test_each_rank_decodes_on_its_own_gpu():
+    """A rank that sees the fourth of four GPUs alone decodes there, and not on the first."""
+    assert device_of(["/physical_device:GPU:3"]) == 3
+    assert device_of(["/physical_device:GPU:10"]) == 10
+    assert device_of([]) is None
 
 
 def test_without_dali_it_says_what_to_use(encoded):
