@@ -64,7 +64,7 @@ class Request:
         bootstrap: how intervals are made.
         boxes: NIH's list of boxes; None for the one in the data folder, if there is one.
         method: of the heat maps, ``cam`` or ``gradcam``.
-        gallery: draw the heat-map gallery of the run.
+        gallery: draw the heat-map gallery of the run; None does so for test films alone.
         beside: a published result that must stand beside ours; empty for those that may.
         as_json: print the evaluation as JSON instead of tables.
         plan: the launcher's binding plan.
@@ -77,7 +77,7 @@ class Request:
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
     boxes: Path | None = None
     method: str = "cam"
-    gallery: bool = True
+    gallery: bool | None = None
     beside: str = ""
     as_json: bool = False
     plan: Path | None = None
@@ -223,11 +223,11 @@ def _finish(
         console = Console(force_terminal=work.reporter.terminal)
         print_evaluation(values, console=console, where=f"{run}, {loaded.path.name}")
     work.say(f"wrote {path} and {tables.name}")
-    if request.gallery:
+    if request.gallery if request.gallery is not None else request.split == TEST:
         pictures = write_gallery(
             run, model=loaded.model, dataset=work.dataset, split=request.split,
             names=predictions.names, labels=predictions.labels, probabilities=probabilities,
-            crop_px=work.crop_px, method=request.method,
+            crop_px=work.crop_px, method=request.method, calibrated=calibration.method != NONE,
         )  # fmt: skip
         work.say(f"drew {len(pictures)} heat maps in {run / 'plots'}")
     return values

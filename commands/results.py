@@ -37,6 +37,7 @@ RESAMPLES = 1000
         "method": "of the heat maps: cam or gradcam",
         "resamples": "draws of patients for the intervals; 0 for none",
         "seed": "of those draws",
+        "gallery": "draw heat maps of another split than test, too",
         "no-gallery": "draw no heat maps",
         "json": "print evaluation.json, no tables",
         "ranks": "processes that share the films; the numbers stay the same",
@@ -59,6 +60,7 @@ def evaluate(
     method: str = "cam",
     resamples: int = RESAMPLES,
     seed: int = 0,
+    gallery: bool = False,
     no_gallery: bool = False,
     json: bool = False,
     ranks: int = UNSAID,
@@ -80,7 +82,7 @@ def evaluate(
     job = Job(said(ranks), parse_hosts(hosts), launcher, oversubscribe) if launched else None
     options = options_of(
         calibrate=calibrate, beside=beside, method=method, resamples=str(resamples),
-        seed=str(seed), no_gallery=no_gallery, json=json,
+        seed=str(seed), gallery=gallery, no_gallery=no_gallery, json=json,
     )  # fmt: skip
     asked = Evaluation(
         Path(run), split, optional_path(data), optional_path(boxes), checkpoint,

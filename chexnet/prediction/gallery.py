@@ -63,6 +63,7 @@ def write_gallery(
     probabilities: np.ndarray,
     crop_px: int = 0,
     method: str = "cam",
+    calibrated: bool | None = None,
 ) -> tuple[Picture, ...]:
     """Draw the surest of the films that have each finding, and list the pictures.
 
@@ -78,6 +79,7 @@ def write_gallery(
         probabilities: float [N, 14], 0 .. 1.
         crop_px: the middle of the film that the model looks at; 0 for all of it.
         method: as in `heatmaps.make_heatmaps`.
+        calibrated: whether the probabilities are; None where that is not known.
 
     Returns:
         The pictures, in the order of the findings.
@@ -101,6 +103,7 @@ def write_gallery(
         pictures.append(picture)
     values = {
         "schema_version": SCHEMA_VERSION, "note": NOT_CLINICAL, "split": split, "method": method,
+        **({} if calibrated is None else {"calibrated": calibrated}),
         "pictures": [asdict(picture) for picture in pictures],
     }  # fmt: skip
     write_text(folder / GALLERY, text=json.dumps(values, indent=1) + "\n")
@@ -110,6 +113,8 @@ def write_gallery(
 def _empty_folder(run: Path) -> Path:
     folder = run / PLOTS
     folder.mkdir(parents=True, exist_ok=True)
+    # The list first and, later, last: it never names pictures of another evaluation.
+    (folder / GALLERY).unlink(missing_ok=True)
     for old in folder.glob("gallery-*.png"):
         old.unlink()
     return folder

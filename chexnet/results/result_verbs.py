@@ -21,8 +21,8 @@ def add_result_verbs(verbs: argparse._SubParsersAction) -> None:
         description="Score a checkpoint of a run on every film of one side of the data: AUROC and "
         "average precision of each finding with intervals by patient, calibration, thresholds "
         "chosen on validation, agreement with boxes. Writes evaluation.json (of test) or "
-        "evaluation-SPLIT.json, predictions-SPLIT.csv and plots/gallery-*.png into the run "
-        "folder. A score on validation chose the checkpoint, and is no result.",
+        "evaluation-SPLIT.json, predictions-SPLIT.csv and, of test, plots/gallery-*.png into "
+        "the run folder. A score on validation chose the checkpoint, and is no result.",
         epilog="Several ranks share the films and give the same numbers: "
         "mpirun -np 2 python -m chexnet evaluate --run DIR",
     )
@@ -72,7 +72,10 @@ def _add_how(evaluate: argparse.ArgumentParser) -> None:
         "--method", default="cam", choices=("cam", "gradcam"), metavar="NAME",
         help="of the heat maps: cam (default) or gradcam",
     )  # fmt: skip
-    evaluate.add_argument("--no-gallery", action="store_true", help="draw no heat maps")
+    evaluate.add_argument(
+        "--gallery", action=argparse.BooleanOptionalAction,
+        help="draw heat maps, or none; they take the place of earlier ones (default: of test)",
+    )  # fmt: skip
     evaluate.add_argument("--json", action="store_true", help="print evaluation.json, no tables")
     evaluate.add_argument("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
 
@@ -100,7 +103,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
             bootstrap=Bootstrap(resamples=arguments.resamples, seed=arguments.seed),
             boxes=arguments.boxes,
             method=arguments.method,
-            gallery=not arguments.no_gallery,
+            gallery=arguments.gallery,
             beside=arguments.beside,
             as_json=arguments.json,
             plan=arguments.plan,

@@ -197,6 +197,11 @@ def test_the_gallery_is_drawn_of_the_films_that_were_evaluated(run):
         assert labels[names.index(one["film"]), f] == 1
         assert one["probability"] == pytest.approx(p[labels[:, f] == 1, f].max(), abs=1e-6)
     assert load_evaluation(run)["mean_auroc_interval"] is None
+    # Another split leaves it alone unless it is asked for.
+    assert program.main([*words, "--split", "validation"]) == 0
+    assert json.loads((run / "plots" / "gallery.json").read_text())["split"] == "test"
+    assert program.main([*words, "--split", "validation", "--gallery"]) == 0
+    assert json.loads((run / "plots" / "gallery.json").read_text())["split"] == "validation"
 
 
 def change_checkpoint(run, *, values=None, **changes):

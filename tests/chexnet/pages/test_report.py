@@ -123,6 +123,16 @@ def test_findings_stand_beside_those_published_on_the_same_split(full_run):
 
 
 @pytest.mark.parametrize(
+    ("calibrated", "said"), [(True, "are calibrated."), (False, "are not calibrated: read")]
+)
+def test_the_gallery_says_how_its_films_were_chosen(run, calibrated, said):
+    change(run / "plots" / "gallery.json", calibrated=calibrated)
+    gallery = texts(section(read(render_report(load_folder(run))), "gallery"))
+    assert "the film that has it and scores highest: chosen for that" in gallery
+    assert f"Probabilities {said}" in gallery
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"split_kind": "patient"}, "A split by patient, drawn here: not comparable"),

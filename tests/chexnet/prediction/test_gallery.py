@@ -1,6 +1,7 @@
 """The gallery: which films it shows, and files small enough for a report."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -45,7 +46,7 @@ def drawn(request, small_data, fast_data, table, tmp_path_factory):
         run, model=build_model("tiny", input_size=24, image_size=24),
         dataset=load_dataset(fast_data if request.param == "fast" else small_data), split="test",
         names=[table.names[row] for row in order], labels=labels, probabilities=probabilities,
-        crop_px=24,
+        crop_px=24, calibrated=True,
     )  # fmt: skip
     return run, labels, [table.names[row] for row in order]
 
@@ -54,6 +55,7 @@ def test_the_surest_positive_film_of_each_finding_is_shown(drawn):
     run, labels, names = drawn
     listed = json.loads((run / "plots" / "gallery.json").read_text())
     jsonschema.validate(listed, json.loads(SCHEMA.read_text()))
+    assert listed["calibrated"] is True
     # The probabilities rise with the row: the last positive one is the surest.
     wanted = {
         finding: names[np.flatnonzero(labels[:, index])[-1]]
@@ -71,6 +73,23 @@ def test_old_pictures_are_gone_and_each_one_is_small(drawn):
     for name in files:
         assert (run / "plots" / name).stat().st_size <= MOST_BYTES
         Image.open(run / "plots" / name).verify()
+
+
+def test_the_list_goes_first_and_comes_last(drawn, fast_data, table, tmp_path, monkeypatch):
+    """An evaluation that is stopped while it draws leaves no list of another one's pictures."""
+    run = shutil.copytree(drawn[0], tmp_path / "run")
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chexnet.prediction.gallery, "draw_overlay", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_gallery(
+            run, model=build_model("tiny", input_size=32, image_size=32),
+            dataset=load_dataset(fast_data), split="test", names=table.names,
+            labels=np.ones((len(table.names), 14)), probabilities=np.ones((len(table.names), 14)),
+        )  # fmt: skip
+    assert list((run / "plots").iterdir()) == []
 
 
 def test_a_picture_that_was_removed_is_not_listed(drawn, tmp_path):
