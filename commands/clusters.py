@@ -32,6 +32,9 @@ from commands.command import at_least, command, enterable, optional_path, requir
         "config": "a configuration file (TOML or JSON)",
         "set": "KEY=VALUE, repeatable: one configuration key",
         "max-restarts": "how often the job may be queued again by itself",
+        "program": "what calls these tasks on a node, as a shell would read it, e.g. "
+        "'/opt/venv/bin/invoke --search-root /opt/chexnet'; by default this checkout's "
+        "env/bootstrap.sh, which needs Debian on the nodes",
         "output": "write the script there; by default it is printed",
     },
 )
@@ -52,10 +55,11 @@ def slurm_script(
     config: str = "",
     set: list[str] | None = None,
     max_restarts: int = 10,
+    program: str = "",
     output: str = "",
 ) -> None:
     """Render a Slurm job: prove the nodes, train, go on after preemption and lost nodes."""
-    from containers.slurm_script import JobRequest, render_script
+    from containers.slurm_script import JobRequest, read_program, render_script
     from env.atomic import write_text
 
     required(data=data, run=run)
@@ -68,6 +72,7 @@ def slurm_script(
         Path(data).absolute(), Path(run).absolute(), nodes, gpus_per_node, ranks_per_node,
         there, cpus_per_gpu, mem, time, partition, account, array,
         configuration.absolute() if configuration else None, tuple(set or ()), max_restarts,
+        read_program(program),
     )  # fmt: skip
     text = render_script(request, command=shlex.join(_as_asked()))
     if output:

@@ -90,11 +90,24 @@ def render_script(request: JobRequest, *, command: str = "invoke slurm-script â€
         "command": " ".join(command.encode(errors="replace").decode().split()),
         "options": _options(request),
         "values": _values(request),
-        "validate": _lines(_validation(request)),
+        "validate": _lines(_validation(request)).replace("\n", "\n  "),
         "train": _lines(_training(request)),
     }
     # Not str.format: values may hold braces. One pass, so that no value is looked at again.
     return re.sub(r"@(\w+)@", lambda match: words[match[1]], _SCRIPT)
+
+
+def read_program(text: str) -> tuple[str, ...]:
+    """Return the words of ``--program``, which a shell would read alike; `PROGRAM` for "".
+
+    Raises:
+        UserError: a quote is not closed.
+    """
+    try:
+        return tuple(shlex.split(text)) or PROGRAM
+    except ValueError as error:
+        raise UserError("--program in words that a shell reads", found=f"{text!r}: {error}",
+                        fix="close the quotes") from error  # fmt: skip
 
 
 def _what(request: JobRequest) -> str:
@@ -232,13 +245,15 @@ trap 'rm -f -- "$failed"' EXIT
 
 # Slurm sends USR1 to this script some time before the limit (--signal above), and to a job that is
 # preempted, where the site has SlurmctldParameters=preempt_send_user_signal. The command that runs
-# is told to stop: training writes a checkpoint and leaves.
-stopped=0 child=
+# is told to stop: training writes a checkpoint and leaves, and the job is queued again. TERM alone
+# is of somebody who wants its end (scancel): it is not queued again.
+stopped=0 announced=0 child=
 stop() {
   stopped=$((stopped + 1))
   [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
 }
-trap stop USR1 TERM
+trap 'announced=1; stop' USR1
+trap stop TERM
 
 # Runs a command so that a signal is seen at once; leaves its exit code in $code.
 step() {
@@ -270,24 +285,57 @@ again() {
   exit 0
 }
 
-# 1. Prove the nodes. Those that fail are left out when the job is queued again.
-@validate@
-if [ "$code" != 0 ]; then
-  [ "$stopped" = 0 ] || again ""
-  nodes=$(cat -- "$failed")
-  if [ -n "$nodes" ]; then
-    echo "nodes that failed: $nodes"
-    again "$nodes"
+# Ends a job that a signal stopped.
+leave() {
+  if [ "$announced" != 0 ]; then
+    echo "stopped: queueing again"
+    again ""
   fi
+  [ "$code" != 0 ] || code=143
+  echo "ended by TERM: not queued again"
+  exit "$code"
+}
+
+prove() {
+  : >"$failed"
+  @validate@
+}
+
+# Queues the job again without the nodes that failed, if there are some to leave out.
+leave_out() {
+  local nodes names total=${SLURM_JOB_NUM_NODES:-1}
+  nodes=$(cat -- "$failed")
+  [ -n "$nodes" ] || return 0
+  IFS=, read -ra names <<<"$nodes"
+  if [ "$total" -gt 1 ] && [ "${#names[@]}" -ge "$total" ]; then
+    echo "all $total nodes failed: $nodes; not queued again, since others would fail alike"
+    return 0
+  fi
+  echo "nodes that failed: $nodes"
+  again "$nodes"
+}
+
+# 1. Prove the nodes. Those that fail are left out when the job is queued again.
+prove
+[ "$stopped" = 0 ] || leave
+if [ "$code" != 0 ]; then
+  leave_out
   exit "$code"
 fi
-[ "$stopped" = 0 ] || again ""
 
 # 2. Train, from the last checkpoint if there is one. 75 says: stopped, with a checkpoint.
 @train@
-if [ "$code" = 75 ] || { [ "$code" != 0 ] && [ "$stopped" != 0 ]; }; then
+if [ "$code" != 0 ] && [ "$stopped" != 0 ]; then
+  leave
+elif [ "$code" = 75 ]; then
   echo "stopped: queueing again"
   again ""
+elif [ "$code" = 1 ]; then
+  # A node that was lost meanwhile fails its proof now.
+  echo "training failed: looking at the nodes once more"
+  prove
+  if [ "$code" != 0 ] && [ "$stopped" = 0 ]; then leave_out; fi
+  code=1
 fi
 exit "$code"
 """

@@ -4,15 +4,18 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from containers.slurm_script import JobRequest, job_name, render_script
+from containers.slurm_script import PROGRAM, JobRequest, job_name, read_program, render_script
 from env.errors import UserError
 
 DATA, RUN = Path("/d"), Path("/r")
@@ -220,27 +223,102 @@ def test_a_runs_job_has_a_plain_name():
     assert len(job_name(Path("x" * 300))) == 48
 
 
-def test_a_signal_stops_the_step_and_queues_the_job_again(bench):
-    """The script is told as Slurm tells it: USR1 to bash alone, not to what it runs."""
+def test_a_program_of_a_sites_own_is_words_that_stay_whole(bench):
+    assert read_program("") == PROGRAM
+    words = read_program(f"'{bench.folder}/bin/tasks' --search-root '/x y/$(touch z)'")
+    code, calls, _ = bench.run(render_script(JobRequest(DATA, bench.folder / "r", program=words)))
+    assert code == 0
+    assert [call[:4] for call in calls] == [
+        ["tasks", "--search-root", "/x y/$(touch z)", verb] for verb in ("validate-env", "train")
+    ]
+    with pytest.raises(UserError, match="--program"):
+        read_program("invoke 'x")
+
+
+# Validation answers 0 first, then with what lies in "then"; training with its own code.
+LATER = """\
+#!/bin/bash
+cd {here}; echo $1 >> verbs
+if [ $1 = train ]; then exit {code}; fi
+[ "$(grep -c validate verbs)" = 1 ] && exit 0
+while [ $1 != --failed-hosts ]; do shift; done
+cat then > "$2"; [ ! -s then ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "then", "expected", "ends", "proofs"),
+    [
+        (1, "n2\n", [["requeue", "7"], ["update", "JobId=7", "ExcNodeList=n2"]], 0, 2),
+        (1, "n1,n2\n", [], 1, 2),  # all fail alike
+        (1, "", [], 1, 2),  # training's own fault
+        (2, "n2\n", [], 2, 1),
+    ],
+)
+def test_a_node_lost_in_training_is_left_out(bench, code, then, expected, ends, proofs):
+    (bench.folder / "bin/tasks").write_text(LATER.format(here=bench.folder, code=code))
+    (bench.folder / "then").write_text(then)
+    request = JobRequest(DATA, bench.folder / "run", nodes=2, program=bench.program)
+    ended, calls, _ = bench.run(render_script(request), SLURM_JOB_NUM_NODES="2")
+    assert ended == ends
+    assert [words[1:] for words in calls if words[1] != "show"] == expected
+    assert (bench.folder / "verbs").read_text().split().count("validate-env") == proofs
+
+
+def test_nodes_that_all_fail_end_the_job_with_a_reason(bench):
+    (bench.folder / "code-validate-env").write_text("1")
+    (bench.folder / "failed").write_text("n1,n2\n")
+    request = JobRequest(DATA, bench.folder / "run", nodes=2, program=bench.program)
+    code, calls, _ = bench.run(render_script(request), SLURM_JOB_NUM_NODES="2")
+    assert code == 1
+    assert [call[0] for call in calls] == ["tasks"]
+    said = (bench.folder / "run/slurm-7-0.log").read_text()
+    assert "all 2 nodes failed: n1,n2; not queued again" in said
+
+
+@pytest.mark.parametrize(
+    ("verb", "numbers", "calls", "ends"),
+    [
+        ("train", [signal.SIGUSR1], [["scontrol", "requeue", "7"]], 0),
+        # A preemption whose grace ends; a plain scancel; the same while the nodes are proved.
+        ("train", [signal.SIGUSR1, signal.SIGTERM], [["scontrol", "requeue", "7"]], 0),
+        ("train", [signal.SIGTERM], [], 75),
+        ("validate-env", [signal.SIGTERM], [], 75),
+        ("validate-env", [signal.SIGUSR1], [["scontrol", "requeue", "7"]], 0),
+    ],
+)
+def test_what_slurm_announces_queues_the_job_again_and_a_cancellation_ends_it(
+    bench, verb, numbers, calls, ends
+):
+    """The script is told as Slurm tells it: bash alone, not what it runs."""
     tasks = bench.folder / "bin/tasks"
     tasks.write_text(
         "#!/bin/bash\n"
-        f"echo $1 >> {bench.folder}/verbs\n"
-        "[ $1 = train ] || exit 0\n"
+        f"[ $1 = {verb} ] || exit 0\n"
         f"trap 'touch {bench.folder}/asked; sleep 0.5; exit 75' TERM\n"
-        f"touch {bench.folder}/training; while :; do sleep 0.05; done\n"
+        f"touch {bench.folder}/running; for n in {{1..1200}}; do sleep 0.05; done\n"
     )
     request = JobRequest(DATA, bench.folder / "run", program=bench.program)
     script = bench.folder / "job.sh"
     script.write_text(render_script(request))
     environ = {"PATH": f"{bench.folder}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "7",
                "SLURM_JOB_NODELIST": "n1"}  # fmt: skip
-    job = subprocess.Popen(["bash", script], env=environ)
-    while not (bench.folder / "training").exists():
-        assert job.poll() is None
-    job.send_signal(10)
-    assert job.wait(timeout=20) == 0
+    job = subprocess.Popen(["bash", script], env=environ, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 30
+        while not (bench.folder / "running").exists():
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        for number in numbers:
+            job.send_signal(number)
+            time.sleep(0.1)
+        assert job.wait(timeout=20) == ends
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
     assert (bench.folder / "asked").exists()
-    (call,) = [json.loads(line) for line in (bench.folder / "calls").read_text().splitlines()
-               if "show" not in line]  # fmt: skip
-    assert call == ["scontrol", "requeue", "7"]
+    notes = bench.folder / "calls"
+    told = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+    assert [call for call in told if "show" not in call] == calls

@@ -1,4 +1,4 @@
-"""A job that another one preempts in a real Slurm: it leaves with a checkpoint and comes back."""
+"""A job that a real Slurm preempts leaves with a checkpoint and comes back; a cancelled one stays."""
 
 import os
 import runpy
@@ -69,3 +69,15 @@ def test_a_preempted_job_writes_a_checkpoint_and_comes_back(tmp_path):
         cluster.run("scontrol", "update", "JobId=1", "StartTime=now", check=True)
         wait_for(lambda: "JobState=COMPLETED" in job())
         assert verbs.read_text().split() == ["validate-env", "train"] * 2
+
+        # One that its user cancels stays away.
+        verbs.unlink()
+        (shared / "checkpoint").unlink()
+        cluster.run("sbatch", "/run/lan/job.sh", cwd="/run/lan", check=True)
+        wait_for(lambda: verbs.exists() and "train" in verbs.read_text())
+        cluster.run("scancel", "3", check=True)
+        wait_for((shared / "checkpoint").exists)
+        wait_for(lambda: not cluster.run("squeue", "--noheader", "--jobs=3").stdout.strip())
+        ended = cluster.run("scontrol", "show", "job", "--oneliner", "3").stdout
+        assert "JobState=CANCELLED" in ended
+        assert " Restarts=0 " in ended
