@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from chexnet import __version__
@@ -26,11 +25,14 @@ from chexnet.networks.model_verbs import add_model_verbs
 from chexnet.pages.report_verbs import add_report_verbs
 from chexnet.prediction.predict_verbs import add_predict_verbs
 from chexnet.results.result_verbs import add_result_verbs
+from chexnet.training.ending import end_now
 from chexnet.training.train_verbs import add_train_verbs
 
 # How many ranks there are and which this is, before Horovod is there to ask.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID")
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+# What a shell says of a program that SIGPIPE ended.
+EXIT_PIPE = 128 + signal.SIGPIPE
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE", "SLURM_NTASKS")
 
 
@@ -41,25 +43,35 @@ def main(words: Sequence[str] | None = None) -> int:
         words: the command line without the program's name; the process's by default.
     """
     arguments = make_parser().parse_args(words)
-    stop = partial(_stop, run=getattr(arguments, "run", None))
     try:
         arguments.work(arguments)
-    except UserError as error:
-        return stop(str(error), code=error.exit_code)
-    except OSError as error:
-        if error.errno not in _OF_THE_DISK:
-            return stop(traceback.format_exc().rstrip(), code=EXIT_FAILED)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:
+        # Rich ends the program where the reader has gone.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _end_quietly()
+    except (Exception, KeyboardInterrupt) as error:
+        message, code = _explain(error)
+        training = arguments.run if arguments.verb == "train" else None
+        return _stop(message, code=code, training=training)
+    return EXIT_GOOD
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """Return what to print of the error that is being handled, and the exit code."""
+    if isinstance(error, UserError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped by ctrl-C", EXIT_FAILED
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
         message = UserError(
             "a disk to write to",
             found=f"{error.filename or 'a file'}: {error.strerror}",
             fix="make room or choose another folder, then run the same command again",
         )
-        return stop(str(message), code=EXIT_FAILED)
-    except KeyboardInterrupt:
-        return stop("stopped by ctrl-C", code=EXIT_FAILED)
-    except Exception:
-        return stop(traceback.format_exc().rstrip(), code=EXIT_FAILED)
-    return EXIT_GOOD
+        return str(message), EXIT_FAILED
+    return traceback.format_exc().rstrip(), EXIT_FAILED
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -81,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _stop(message: str, *, code: int, run: Path | None) -> int:
+def _stop(message: str, *, code: int, training: Path | None) -> int:
     """Print why the program stops, once for all ranks, and return the exit code.
 
     With several ranks the process ends here and at once: the launcher then ends the
@@ -99,25 +111,33 @@ def _stop(message: str, *, code: int, run: Path | None) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if rank:
             time.sleep(0.5)
-            os._exit(code)
+            end_now(code)
     if rank:
         time.sleep(2)
         # Rank 0 waits for this one in an allreduce and cannot write any more.
-        _record_end(run, message)
+        if training and code == EXIT_FAILED:  # not where it was refused: the run is another's
+            _record_end(training, message)
         message = f"rank {rank}: {message}"
     print(message, file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    end_now(code)
 
 
-def _record_end(run: Path | None, message: str) -> None:
+def _end_quietly() -> int:
+    """End as programs do whose reader has gone, `head` for one: without a word."""
+    if _read_number(SIZE_VARIABLES, default=1) > 1:
+        end_now(EXIT_PIPE)
+    # Else Python complains of it once more at the end.
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_PIPE
+
+
+def _record_end(run: Path, message: str) -> None:
     """Say in the record of a run why it stopped, unless rank 0 has."""
     from chexnet.training.run_record import FAILED, end_record
 
     with suppress(OSError, UserError):
-        if run:
-            end_record(run, status=FAILED, error=message)
+        end_record(run, status=FAILED, error=message)
 
 
 def _read_number(variables: Sequence[str], *, default: int) -> int:

@@ -11,6 +11,7 @@ rank that has none left.
 from __future__ import annotations
 
 import dataclasses
+import math
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from chexnet.config import TrainConfig
 from chexnet.errors import UserError
 from chexnet.evaluate import Predict, make_predict, score_split
 from chexnet.input.fitting import MOST_INPUT_WAIT, advise_on_wait
+from chexnet.labels import FINDINGS
 from chexnet.metrics import Scores
 from chexnet.model import build_model
 from chexnet.records import load_dataset
@@ -150,6 +152,11 @@ def _run(job: Job, *, startup: dict[str, float]) -> None:
         first_step = position.step(job.steps)
         with Journal(job.folder, enabled=job.ranks.is_first, first_step=first_step) as journal:
             Training(job, trainer, seen=seen, journal=journal, startup=startup).run(position)
+    # Together: a rank that has left before this is written would pass for one that was lost.
+    distributed.on_first(partial(_finish, job), name="finished")
+
+
+def _finish(job: Job) -> None:
     _note(job, status=FINISHED, ended=now())
     job.reporter.say(f"finished: {job.folder}")
 
@@ -196,7 +203,8 @@ class Training:
             job.checkpoints, enabled=job.ranks.is_first, keep_every=job.config.keep_every_epochs
         )
         self._predict = make_predict(trainer.model, input_size=job.config.crop_size)
-        self._validation_s = 0.0
+        # Nobody knows yet how long it takes: the first can be stopped.
+        self._validation_s = math.inf
         self._trained = Trained()
 
     def run(self, position: Position) -> None:
@@ -210,14 +218,16 @@ class Training:
             begun, before = time.perf_counter(), position.examples
             # What is still in the window is nothing, but where other ranks went on near the end.
             position = steps.run().close_window()
-            predict = self._predict
-            if self._validation_s > LONG_VALIDATION_S:
+            predict, is_long = self._predict, self._validation_s > LONG_VALIDATION_S
+            if is_long:
                 steps.save()
                 predict = self._stoppable(predict)
             # Each rank's own films moved its statistics; evaluated and stored is their mean.
             distributed.average_variables(self._trainer.moving_statistics)
             validated = time.perf_counter()
             scores = _validate(job, predict)
+            if is_long:  # before the scores are used: some films may have got none
+                steps.stop_if_asked(f"in the validation of epoch {position.epoch + 1}")
             ended = time.perf_counter()
             self._validation_s = distributed.average_numbers([ended - validated], name="long")[0]
             self._trained.add(position.examples - before, seconds=ended - begun)
@@ -271,15 +281,15 @@ class Training:
             job.reporter.say(advise_on_wait(measured["input_wait_fraction"], job.config.pipeline))
 
     def _stoppable(self, predict: Predict) -> Predict:
-        """Return a prediction that a signal stops, where all that was trained is kept already.
+        """Return a prediction that answers 0 to what is left once a signal has come.
 
-        Ranks predict unequal numbers of batches, so that they cannot ask each other.
+        Ranks predict unequal numbers of batches, so that they cannot ask each other before all
+        are through.
         """
 
         def stoppable(images: tf.Tensor) -> tf.Tensor:
             if self._job.stop.received:
-                self._writer.finish()
-                self._job.stop.check("while validating; a checkpoint has the epoch's training")
+                return tf.zeros([images.shape[0], len(FINDINGS)])
             return predict(images)
 
         return stoppable

@@ -42,7 +42,8 @@ def close_record(run: Path, *, code: int) -> bool:
     """
     path = run / RECORD
     try:
-        with (run / LOCK).open() as lock:
+        # For writing: NFS gives a lock of one's own to no other.
+        with (run / LOCK).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             record = _read(path)
             if record["status"] != RUNNING:

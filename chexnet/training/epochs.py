@@ -155,8 +155,7 @@ class Steps:
             self.save()
         if epoch_step - self._asked >= self._ask_after or is_end:
             self._asked = epoch_step
-            if self._is_stopped():
-                self._stop(step=step)
+            self.stop_if_asked(f"in epoch {self.position.epoch + 1}, after step {step}")
 
     def _count_steps(self) -> int:
         """Return the steps until something is due, at most those of one call."""
@@ -223,24 +222,25 @@ class Steps:
         self._writer.save(self._trainer, description=description, rank_values=values)
         self._saved = self.position
 
-    def _is_stopped(self) -> bool:
-        """Return whether a signal has come to any rank; every rank must call this."""
-        mine = 1.0 if self._job.stop.received else 0.0
-        with tf.device("CPU:0"):
-            return distributed.average_numbers([mine], name="stop")[0] > 0
+    def stop_if_asked(self, where: str) -> None:
+        """Keep all that was done and end, on every rank, if a signal has come to any.
 
-    def _stop(self, *, step: int) -> None:
-        """Keep all that was done, then end on every rank.
+        Every rank must call this.
+
+        Args:
+            where: what was going on, for the message.
 
         Raises:
-            Interrupted: always.
+            Interrupted: a signal has come.
         """
+        mine = 1.0 if self._job.stop.received else 0.0
+        with tf.device("CPU:0"):
+            if not distributed.average_numbers([mine], name="stop")[0]:
+                return
         self.save()
         # Nobody leaves before the file is there: the launcher ends the others when one does.
         distributed.on_first(self._writer.finish, name="stopped")
-        raise self._job.stop.interrupt(
-            f"in epoch {self.position.epoch + 1}, after step {step}; a checkpoint has it all"
-        )
+        raise self._job.stop.interrupt(f"{where}; a checkpoint has it all")
 
 
 def images_per_loss(job: Job) -> int:

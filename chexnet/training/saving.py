@@ -19,6 +19,7 @@ import tensorflow as tf
 from chexnet import distributed
 from chexnet.checkpoint import Description, collect_arrays, remove_old, write_checkpoint
 from chexnet.errors import UserError
+from chexnet.training.ending import CHECKPOINT_THREAD
 from chexnet.training.step import Trainer
 
 
@@ -64,7 +65,7 @@ class CheckpointWriter:
         path = self._folder / description.name
         # No daemon: a program that ends for another reason still finishes the file.
         self._thread = threading.Thread(
-            target=self._write, args=(path, arrays), name="checkpoint", daemon=False
+            target=self._write, args=(path, arrays), name=CHECKPOINT_THREAD, daemon=False
         )
         self._thread.start()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from chexnet.errors import EXIT_FAILED, UserError
+from chexnet.training.ending import end_now
 from chexnet.training.run_record import FAILED, end_record
 
 INTERVAL_S = 0.2
@@ -114,7 +115,7 @@ class Watch:
             sys.stderr.write(f"{error}\n")
             sys.stderr.flush()
         time.sleep(TURN_S)  # so that what was said passes the launcher
-        os._exit(EXIT_FAILED)
+        end_now(EXIT_FAILED)
 
 
 def is_alive(peer: Peer) -> bool:

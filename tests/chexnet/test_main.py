@@ -9,6 +9,8 @@ import chexnet.__main__ as program
 from chexnet.errors import UserError
 from chexnet.quiet import quiet_import
 from chexnet.results import result_verbs
+from chexnet.training import train_verbs
+from chexnet.training.run_record import RunRecord, load_record, write_record
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +98,55 @@ def test_what_an_import_writes_is_held_back_unless_it_fails(capfd):
     with pytest.raises(ImportError):
         broken()
     assert "the reason" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["print(text)", "from rich.console import Console; Console().print(text)"]
+)
+def test_a_reader_that_has_gone_ends_it_without_a_word(line):
+    code = (
+        "import sys; import chexnet.__main__ as p; from chexnet.results import result_verbs\n"
+        "def show(arguments):\n"
+        f" for text in ['a line'] * 20_000: {line}\n"
+        "result_verbs._evaluate = show\n"
+        "sys.exit(p.main(['evaluate', '--run', 'r']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "status"),
+    [("train", 1, "failed"), ("train", 2, "running"), ("evaluate", 1, "running")],
+)
+def test_only_a_training_that_failed_is_recorded_as_failed(
+    monkeypatch, tmp_path, verb, code, status
+):
+    def fail(arguments):
+        raise UserError("a", found="b", fix="c", exit_code=code)
+
+    def end(code):
+        raise SystemExit(code)
+
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setattr(program, "end_now", end)
+    monkeypatch.setattr(program.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(result_verbs, "_evaluate", fail)
+    monkeypatch.setattr(train_verbs, "_train", fail)
+    record = RunRecord(
+        status="running", command=("train",), started="2026-01-02T03:04:05+00:00", ranks=2,
+        hosts=("a", "a"), device="cpu", data="/data", data_sha256="0" * 64, lock_sha256=None,
+        git_revision=None, versions={}, horovod={},
+    )  # fmt: skip
+    write_record(tmp_path, record=record)
+    data = ["--data", "d"] if verb == "train" else []
+    with pytest.raises(SystemExit) as caught:
+        program.main([verb, *data, "--run", str(tmp_path)])
+    assert caught.value.code == code
+    assert load_record(tmp_path).status == status

@@ -266,6 +266,36 @@ def test_term_signal_keeps_everything_and_a_second_writer_is_refused(
     assert f"after step {newest.epoch * steps + newest.position.epoch_step};" in err
 
 
+ASKED_WHILE_VALIDATING = """
+import os, signal, sys
+from chexnet import train
+from chexnet.__main__ import main
+validate = train._validate
+def ask_and_validate(job, predict):
+    if job.ranks.rank:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return validate(job, predict)
+train._validate = ask_and_validate
+sys.exit(main())
+"""
+
+
+@pytest.mark.mpi
+def test_the_first_validation_is_stopped_on_all_ranks_and_repeated(launch, fast_data, tmp_path):
+    run = tmp_path / "run"
+    words = ["train", "--data", fast_data, "--run", run, *SMALL, "--set", "checkpoint_steps=0"]
+    done = launch("-c", ASKED_WHILE_VALIDATING, *words, ranks=2)
+    assert done.code == 75, done.err
+    assert "in the validation of epoch 1; a checkpoint has it all" in done.err
+    record = read_json(run / "record.json")
+    assert record["status"] == "interrupted"
+    newest = load_newest(run / "checkpoints", say=pytest.fail).description
+    steps = record["effective"]["steps_per_epoch"]
+    assert (newest.epoch, newest.position.epoch_step) == (0, steps)
+    # No score of films that were not looked at.
+    assert "epoch" not in [line["kind"] for line in read_metrics(run)]
+
+
 LIMITED = """
 import resource, sys
 from chexnet import distributed
