@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from containers.launchers import (
     in_foreign_step,
     require_agent,
 )
+from containers.process import stoppable
 from containers.survey import (
     route_between,
     share_hosts,
@@ -39,6 +41,7 @@ from env.probes.topology import probe_topology
 
 TIMEOUT_S = 300.0
 _ALONE_S = 20.0
+_AT_ONCE = 16
 # Without "-": Open MPI 5 reads no rankfile from a path that has one in it.
 FOLDER_PREFIX = "chexnet_preflight_"
 
@@ -129,18 +132,21 @@ def find_lost(job: Job, survey: Survey, *, launcher: Launcher, site: Site) -> li
     """Return the hosts that do not answer alone either, of those that did not in a survey.
 
     mpirun starts nothing anywhere where one host cannot be reached: who of them it was, each tells
-    by itself.
+    by itself. They are asked at the same time. None is lost where all of them answer alone, as
+    hosts do that cannot reach each other.
     """
     silent = [host for number, host in enumerate(job.hosts) if number not in survey.told]
     timeout_s = min(job.timeout_s, _ALONE_S)
-    lost = []
-    for number, host in enumerate(silent):
+
+    def answers(number: int) -> bool:
         folder = survey.folder / f"alone{number}"
         folder.mkdir()
-        launch = survey_launch((host,), launcher=launcher, folder=folder)
-        if not survey_hosts(launch, site=site, folder=folder, timeout_s=timeout_s):
-            lost.append(host.name)
-    return lost or [host.name for host in silent]
+        launch = survey_launch((silent[number],), launcher=launcher, folder=folder)
+        return bool(survey_hosts(launch, site=site, folder=folder, timeout_s=timeout_s))
+
+    with stoppable(), ThreadPoolExecutor(_AT_ONCE) as pool:
+        told = list(pool.map(answers, range(len(silent))))
+    return [host.name for host, answer in zip(silent, told, strict=True) if not answer]
 
 
 def show_survey(job: Job, *, launcher: Launcher, site: Site, folder: Path) -> list[str]:

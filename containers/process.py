@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -125,7 +126,11 @@ def stoppable() -> Iterator[None]:
     """Turn SIGTERM into an exit that runs every ``finally`` on its way, as ctrl-C does.
 
     SIGUSR1 too, by which a scheduler announces the end: there is no checkpoint to write yet.
+    Signals come to the main thread alone: in another there is nothing to turn.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -21,7 +21,8 @@ from containers.slurm_script import job_name
 from env.errors import EXIT_FAILED, EXIT_GOOD, UserError
 
 _FIELDS = ("id", "state", "nodes", "elapsed", "left", "reason", "name")
-_SQUEUE = "%i|%T|%D|%M|%L|%r|%j"
+# %A, the number that the job itself sees, is not %i for a task of an array: 12_4.
+_SQUEUE = "%A|%i|%T|%D|%M|%L|%r|%j"
 _SACCT = "JobID,State,NNodes,Elapsed,Timelimit,Reason,JobName"
 _TIMEOUT_S = 30
 _LOG = re.compile(r"slurm-(\d+)-\d+\.log")
@@ -93,21 +94,23 @@ def find_jobs(run: Path | None = None) -> tuple[list[SlurmJob], str]:
     if not shutil.which("squeue"):
         return [], "no squeue here: this machine is not part of a Slurm cluster"
     user = f"--user={getpass.getuser()}"
-    jobs, trouble = _ask(["squeue", "--noheader", user, f"--format={_SQUEUE}"])
+    rows, trouble = _ask(["squeue", "--noheader", user, f"--format={_SQUEUE}"], 1 + len(_FIELDS))
+    jobs = {number: SlurmJob(*row) for number, *row in rows}
     if run is None:
-        return [job for job in jobs if job.name.startswith("chexnet")], trouble
+        return [job for job in jobs.values() if job.name.startswith("chexnet")], trouble
     logs = (_LOG.fullmatch(path.name) for path in run.glob("slurm-*.log"))
     known = {match[1] for match in logs if match}
-    of_run = [job for job in jobs if job.id in known or job.name == job_name(run)]
-    gone = sorted(known - {job.id for job in jobs}, key=int)
+    of_run = [job for n, job in jobs.items() if n in known or job.name == job_name(run)]
+    gone = sorted(known - jobs.keys(), key=int)
     if gone and shutil.which("sacct") and not trouble:
         options = ("--noheader", "--allocations", "--parsable2", f"--format={_SACCT}")
-        of_run += _ask(["sacct", *options, f"--jobs={','.join(gone)}"])[0]
+        rows, _ = _ask(["sacct", *options, f"--jobs={','.join(gone)}"], len(_FIELDS))
+        of_run += [SlurmJob(*row) for row in rows]
     return of_run, trouble
 
 
-def _ask(line: Sequence[str]) -> tuple[list[SlurmJob], str]:
-    """Return what squeue or sacct tells, and what is wrong where it does not answer, or ""."""
+def _ask(line: Sequence[str], columns: int) -> tuple[list[list[str]], str]:
+    """Return what squeue or sacct tells in so many columns, and why it does not answer, or ""."""
     try:
         done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               errors="replace", timeout=_TIMEOUT_S, check=False)  # fmt: skip
@@ -116,8 +119,8 @@ def _ask(line: Sequence[str]) -> tuple[list[SlurmJob], str]:
     if done.returncode:
         words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return [], f"{line[0]} does not answer: {words[-1]}"
-    rows = (text.split("|", len(_FIELDS) - 1) for text in done.stdout.splitlines())
-    return [SlurmJob(*row) for row in rows if len(row) == len(_FIELDS)], ""
+    rows = (text.split("|", columns - 1) for text in done.stdout.splitlines())
+    return [row for row in rows if len(row) == columns], ""
 
 
 def read_progress(run: Path) -> Progress:

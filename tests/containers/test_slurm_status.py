@@ -17,8 +17,9 @@ from env.errors import UserError
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "containers/status.schema.json").read_text())
 QUEUE = (
-    "12|RUNNING|2|1:02|58:58|None|chexnet-run1\\n13|PENDING|2|0:00|1:00:00|Priority|chexnet-b|c\\n"
-    "14|RUNNING|1|0:05|1:00|None|other\\n"
+    "12|12|RUNNING|2|1:02|58:58|None|chexnet-run1\\n"
+    "13|13|PENDING|2|0:00|1:00:00|Priority|chexnet-b|c\\n"
+    "14|14|RUNNING|1|0:05|1:00|None|other\\n"
 )
 
 
@@ -98,6 +99,17 @@ def test_a_runs_jobs_are_found_by_name_and_by_its_logs_and_asked_of_sacct(comman
         ("12", "RUNNING"), ("14", "RUNNING"), ("9", "TIMEOUT")
     ]  # fmt: skip
     assert "--jobs=9" in args.read_text()
+
+
+def test_a_task_of_an_array_is_found_by_the_log_in_its_own_folder(commands, run):
+    """Its script knows itself as job 16, which squeue calls 15_4."""
+    commands("squeue", "16|15_4|RUNNING|2|1:02|58:58|None|chexnet-study\\n"
+             "15|15_[8]|PENDING|2|0:00|1:00|None|chexnet-study\\n")  # fmt: skip
+    args = commands("sacct")
+    (run / "slurm-16-0.log").touch()
+    jobs, _ = find_jobs(run)
+    assert [(job.id, job.state) for job in jobs] == [("15_4", "RUNNING")]
+    assert not args.exists()
 
 
 @pytest.mark.parametrize("way", ["none", "silent"])

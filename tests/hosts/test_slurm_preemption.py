@@ -1,4 +1,4 @@
-"""A job that a real Slurm preempts leaves with a checkpoint and comes back; a cancelled one stays."""
+"""A job preempted by a real Slurm leaves with a checkpoint and comes back; one cancelled stays."""
 
 import os
 import runpy
