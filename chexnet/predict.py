@@ -27,7 +27,7 @@ from chexnet.prediction.film_stream import FEW, ReadFilm, read_batches
 from chexnet.prediction.heatmap_files import HeatmapFiles
 from chexnet.prediction.heatmaps import make_explain
 from chexnet.prediction.inputs import Input
-from chexnet.prediction.prediction_files import Predicted, PredictionFiles
+from chexnet.prediction.prediction_files import DOCUMENT, Predicted, PredictionFiles
 from chexnet.records import hash_file
 from chexnet.results.calibration import NONE, Calibration, load_calibration
 from chexnet.run import load_run_config
@@ -112,7 +112,9 @@ def predict(
     note = describe_calibration(calibration)
     with (
         PredictionFiles(options.output, head=head, stream=stream) as files,
-        HeatmapFiles(options.heatmap, choice=options.choice, note=note) as pictures,
+        HeatmapFiles(
+            options.heatmap, choice=options.choice, note=note, keep=[one.path for one in inputs]
+        ) as pictures,
     ):
         begun = time.perf_counter()
         for batch in read_batches(
@@ -128,13 +130,13 @@ def predict(
         outcome = tally.conclude(
             time.perf_counter() - begun, calibration=calibration, loaded=loaded
         )
-        _require_some(outcome)
         totals = {
             "num_films": outcome.num_films,
             "seconds": round(outcome.seconds, 3),
             "images_per_s": round(outcome.images_per_s, 2),
         }
         files.end(unreadable=outcome.unreadable, totals=totals)
+    _require_some(outcome, output=options.output)  # once the reasons are written
     return outcome
 
 
@@ -253,12 +255,13 @@ def _require_finite(logits: np.ndarray, *, where: Path) -> None:
         )
 
 
-def _require_some(outcome: Outcome) -> None:
+def _require_some(outcome: Outcome, *, output: Path | None) -> None:
     if not outcome.num_films:
         bad = outcome.unreadable
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
         raise UserError(
             "a film that can be read",
             found=f"{bad[0][0]}: {bad[0][1]}{more}",
-            fix="give PNG, JPEG or DICOM files of chest films",
+            fix="give PNG, JPEG or DICOM files of chest films"
+            + (f"; {output / DOCUMENT} has the reason of each" if output else ""),
         )

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I")
 # Detectors give 10 to 14 bits, which some programs save as they are in files of 16.
-_LEAST_WHITE = 2**14
+LEAST_WHITE = 2**14
 
 
 class BadImageError(Exception):
@@ -57,7 +57,7 @@ def _to_grey(image: Image.Image) -> Image.Image:
         if values.min() < 0 or values.max() > 65535:
             raise BadImageError("grey values beyond 16 bits")
         highest = int(values.max())
-        if 0 < highest < _LEAST_WHITE:
+        if 0 < highest < LEAST_WHITE:
             # Scaled over the full range it would be dark or black.
             bits = max(12, highest.bit_length())
             raise BadImageError(

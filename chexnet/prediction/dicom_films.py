@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from chexnet.data.pixels import BadImageError
+from chexnet.data.pixels import LEAST_WHITE, BadImageError
 from chexnet.prediction.film_checks import MUCH_COLOUR, colour_share
 
 if TYPE_CHECKING:
@@ -186,9 +186,8 @@ def _to_grey(dataset: Dataset, stored: np.ndarray, notes: list[str]) -> np.ndarr
     padding = _padding(dataset, stored)
     values = apply_modality_lut(stored, dataset).astype(np.float64)
     window = _window(dataset)
-    if "VOILUTSequence" in dataset:
-        table = dataset.VOILUTSequence[0].LUTDescriptor
-        shares = apply_voi(values.astype(np.int64), dataset) / (2 ** int(table[2]) - 1)
+    if dataset.get("VOILUTSequence"):  # some files have an empty one
+        shares = apply_voi(values.astype(np.int64), dataset) / _find_white(dataset, notes)
     elif window:
         shares = apply_window(values, center=window[0], width=window[1], function=window[2])
     else:
@@ -199,6 +198,19 @@ def _to_grey(dataset: Dataset, stored: np.ndarray, notes: list[str]) -> np.ndarr
         shares = 1 - shares
     shares[padding] = 0
     return np.rint(shares * 255).astype(np.uint8)
+
+
+def _find_white(dataset: Dataset, notes: list[str]) -> int:
+    """Return which entry of the VOI table is white: the highest that its bits can hold."""
+    from pydicom.pixels import apply_voi
+
+    count, first, bits = (int(value) for value in dataset.VOILUTSequence[0].LUTDescriptor)
+    inputs = np.arange(first, first + (count or 2**16), dtype=np.int64)  # 0 stands for 65536
+    highest = int(apply_voi(inputs, dataset).max())
+    if bits == 16 and 0 < highest < LEAST_WHITE:
+        notes.append(f"its table of grey values says 16 bits and ends at {highest}, taken as white")
+        return highest
+    return 2**bits - 1
 
 
 def apply_window(

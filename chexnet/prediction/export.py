@@ -147,8 +147,9 @@ def describe_export(
             "shape": [None, size, size, 1],
             "range": [0, 255],
             "preparation": "One grey channel, bone white, resized to "
-            f"{known.data_size} x {known.data_size} px, each pixel the mean of its area "
-            f"(Pillow's BOX; BILINEAR for smaller films), without keeping proportions.{middle} "
+            f"{known.data_size} x {known.data_size} px, each pixel the exact mean of its "
+            "area, edge pixels by their share (Pillow's BOX differs where sizes do not divide; "
+            f"smaller films by Pillow's BILINEAR), without keeping proportions.{middle} "
             "Bytes as they are: the network normalises them itself.",
         },
         "output": {"name": "probabilities", "type": "float32", "shape": [None, len(FINDINGS)]},

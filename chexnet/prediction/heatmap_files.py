@@ -7,7 +7,7 @@ picture to ``overlay`` and its name to ``prediction_files``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,20 @@ from chexnet.prediction.overlay import Caption, draw_overlay
 from chexnet.prediction.prediction_files import Names
 
 
+def remove_overlays(folder: Path, *, keep: Iterable[Path] = ()) -> None:
+    """Remove overlays of earlier predictions, so that none stands for one of this one.
+
+    Args:
+        folder: whose files of names FILE__FINDING.png go; links go, not what they lead to.
+        keep: files that stay all the same.
+    """
+    kept = {os.path.realpath(path) for path in keep}
+    for path in folder.glob("*__*.png"):
+        is_ours = path.stem.rpartition("__")[2] in FINDINGS
+        if is_ours and not path.is_dir() and os.path.realpath(path) not in kept:
+            path.unlink()
+
+
 class HeatmapFiles:
     """Draws overlays into a folder; use as a context.
 
@@ -28,23 +42,28 @@ class HeatmapFiles:
         folder: where; None draws nothing.
     """
 
-    def __init__(self, folder: Path | None, *, choice: Choice, note: str) -> None:
+    def __init__(
+        self, folder: Path | None, *, choice: Choice, note: str, keep: Iterable[Path] = ()
+    ) -> None:
         """Get ready.
 
         Args:
             folder: made if need be; None draws nothing.
             choice: which findings of a film.
             note: a line under every picture.
+            keep: files that must stay, the films themselves, whatever their names.
         """
         self.folder = folder
         self._choice = choice
         self._note = note
+        self._keep = keep
         self._names = Names()
         self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
 
     def __enter__(self) -> HeatmapFiles:
         if self.folder:
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_overlays(self.folder, keep=self._keep)
         return self
 
     def __exit__(

@@ -14,6 +14,8 @@ from pathlib import Path
 from chexnet.errors import UserError
 from chexnet.prediction.film_files import READ, SUFFIXES, is_dicom
 
+_CONTENTS = "DICOMDIR"
+
 
 @dataclass(frozen=True)
 class Input:
@@ -33,7 +35,8 @@ def find_inputs(given: Sequence[Path]) -> list[Input]:
 
     A file that is named is taken whatever it is. In folders, and all that lies below, those
     are taken whose names end as images do, and those without an ending that say they are
-    DICOM, as scanners write them; hidden ones are passed over.
+    DICOM, as scanners write them; hidden ones are passed over, and so is DICOMDIR, the
+    list of contents of a disc.
 
     Raises:
         UserError: a path at which nothing is, or a folder without a file to read.
@@ -75,6 +78,8 @@ def _search(folder: Path) -> Iterator[Input]:
 
 
 def _is_wanted(path: Path) -> bool:
+    if path.name.upper() == _CONTENTS:
+        return False
     if path.suffix:
         # Scanners name files by numbers with dots too: 1.2.840.113619.2.5
         if path.suffix.lower() in SUFFIXES:

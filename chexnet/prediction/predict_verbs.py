@@ -59,7 +59,9 @@ def _add_predict(verbs: argparse._SubParsersAction) -> None:
         help="auto (default) takes a GPU where there is one; gpu; cpu",
     )  # fmt: skip
     predict.add_argument("--json", action="store_true", help="print the JSON document, no table")
-    predict.add_argument("--force", action="store_true", help="write over earlier results")
+    predict.add_argument(
+        "--force", action="store_true", help="put results in the place of earlier ones"
+    )
     predict.set_defaults(work=_predict)
 
 

@@ -167,7 +167,7 @@ def check_free(output: Path | None, *, heatmap: Path | None, force: bool) -> Non
     Args:
         output: folder for the two files, if they are wanted.
         heatmap: folder for the overlays, if they are wanted.
-        force: write over files of the same names.
+        force: earlier results may go.
 
     Raises:
         UserError: a file is there, or a folder of overlays that is not empty.
@@ -175,7 +175,7 @@ def check_free(output: Path | None, *, heatmap: Path | None, force: bool) -> Non
     for folder in (output, heatmap):
         if folder and folder.exists() and not folder.is_dir():
             raise UserError(f"a folder at {folder}", found="a file", fix="choose another folder")
-    fix = "choose another folder, or write over it with --force"
+    fix = "choose another folder, or replace them with --force"
     there = [output / name for name in (TABLE, DOCUMENT) if output and (output / name).exists()]
     if there and not force:
         raise UserError("no earlier predictions", found=str(there[0]), fix=fix)

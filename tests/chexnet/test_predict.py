@@ -257,6 +257,21 @@ def test_force_writes_over_and_not_through_a_link(known_run, films, tmp_path, ca
     Image.open(tmp_path / "maps" / "1.png__Mass.png").verify()
 
 
+def test_force_leaves_no_heat_maps_of_an_earlier_prediction(known_run, films, tmp_path, capsys):
+    film = tmp_path / "film__Mass.png"  # a film of such a name is no heat map
+    film.write_bytes((films / "1.png").read_bytes())
+    for name in ("old.png__Mass.png", "a.png__Pleural_Thickening.png", "x__y.png", "notes.txt"):
+        (tmp_path / name).write_text("earlier")
+    code, _, _ = run_main(
+        "predict", "--run", known_run, "--input", film, "--findings", "Hernia",
+        "--heatmap", tmp_path, "--force", capsys=capsys,
+    )  # fmt: skip
+    assert code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "film__Mass.png", "film__Mass.png__Hernia.png", "notes.txt", "x__y.png",
+    ]  # fmt: skip
+
+
 MISTAKES = [
     (["--findings", "Masss"], 2, "Pleural_Thickening"),
     (["--method", "lime"], 2, "cam, gradcam"),
@@ -287,7 +302,21 @@ def test_no_film_at_all_is_a_bad_file(known_run, films, tmp_path, capsys):
     )  # fmt: skip
     assert code == 2
     assert "bad.png: text" in err
-    assert list((tmp_path / "o").iterdir()) == []
+    document = json.loads((tmp_path / "o" / "predictions.json").read_text())
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert document["films"] == []
+    assert [bad["reason"] for bad in document["unreadable"]] == [
+        "text; PNG, JPEG and DICOM are read"
+    ]
+    assert read_table(tmp_path / "o" / "predictions.csv")[1] == []
+
+
+def test_the_reasons_are_printed_whole_where_no_file_is_a_film(known_run, films, capsys):
+    code, out, _ = run_main(
+        "predict", "--run", known_run, "--input", films / "bad.png", "--json", capsys=capsys
+    )
+    assert code == 2
+    jsonschema.validate(json.loads(out), json.loads(SCHEMA.read_text()))
 
 
 def test_a_run_without_a_checkpoint_is_an_error(known_run, films, tmp_path, capsys):

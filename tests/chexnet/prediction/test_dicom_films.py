@@ -168,6 +168,40 @@ def test_tables_of_grey_values_are_followed(tmp_path):
     assert grey_of(path).tolist() == [[0, 10], [100, 255]]
 
 
+def test_a_table_that_says_16_bits_and_holds_12_is_not_dark(tmp_path):
+    table = pydicom.Dataset()
+    table.LUTDescriptor = [4, 10, 16]
+    table.add_new("LUTData", "US", [0, 1365, 2730, 4095])
+    stored = np.array([[10, 11], [12, 13]], np.uint16)
+    path = make_dicom(tmp_path / "a.dcm", stored, VOILUTSequence=Sequence([table]))
+    grey, notes = read_dicom(path)
+    assert np.asarray(grey).tolist() == [[0, 85], [170, 255]]  # thirds of 255
+    assert notes == ("its table of grey values says 16 bits and ends at 4095, taken as white",)
+
+
+def test_a_table_of_16_bits_is_spread_over_them(tmp_path):
+    table = pydicom.Dataset()
+    table.LUTDescriptor = [3, 0, 16]
+    table.add_new("LUTData", "US", [0, 257 * 50, 257 * 200])
+    stored = np.array([[0, 1, 2]], np.uint16)
+    grey, notes = read_dicom(
+        make_dicom(tmp_path / "a.dcm", stored, VOILUTSequence=Sequence([table]))
+    )
+    assert np.asarray(grey).tolist() == [[0, 50, 200]]
+    assert notes == ()
+
+
+def test_an_empty_sequence_of_tables_is_none(tmp_path):
+    stored = np.array([[1000, 1500], [2000, 3000]], np.uint16)
+    path = make_dicom(
+        tmp_path / "a.dcm", stored, VOILUTSequence=Sequence([]), WindowCenter=2000.5,
+        WindowWidth=2001,
+    )  # fmt: skip
+    grey, notes = read_dicom(path)
+    assert np.asarray(grey).tolist() == [[0, 64], [128, 255]]  # from 1000 to 3000, as its window
+    assert notes == ()
+
+
 @pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
 def test_compressed_films_that_can_be_decoded_are_the_same(tmp_path, syntax):
     stored = ramp(12)

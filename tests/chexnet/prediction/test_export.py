@@ -82,6 +82,7 @@ def test_the_card_says_what_it_is(exported, calibrated):
     assert written["note"] == "Not for clinical use"
     assert written["input"]["shape"] == [None, 32, 32, 1]
     assert "40 x 40 px" in written["input"]["preparation"]
+    assert "exact mean of its area, edge pixels by their share" in written["input"]["preparation"]
     assert written["calibration"]["method"] == "platt"
     assert written["check"]["largest_difference"] < 1e-5
 
@@ -99,7 +100,10 @@ def test_calibration_can_be_left_out(calibrated, tmp_path, capsys):
     # Once more: refused, and with --force replaced.
     with pytest.raises(UserError, match="a new or empty folder"):
         export_run(calibrated, output=tmp_path / "o")
-    assert export_run(calibrated, output=tmp_path / "o", force=True)["calibration"]["method"]
+    assert (
+        export_run(calibrated, output=tmp_path / "o", force=True)["calibration"]["method"]
+        == "platt"
+    )
 
 
 def test_outputs_that_differ_are_not_written(calibrated, tmp_path, monkeypatch):

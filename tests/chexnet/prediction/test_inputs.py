@@ -31,6 +31,14 @@ def test_dicom_without_an_ending_is_found_by_its_content(tmp_path):
     assert names(tmp_path) == ["1.2.840.113619.2", "IM000001"]
 
 
+def test_the_list_of_contents_of_a_disc_is_passed_over_unless_it_is_named(tmp_path):
+    for name in ("DICOMDIR", "IM1", "sub/dicomdir"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(DICOM)
+    assert names(tmp_path) == ["IM1"]
+    assert names(tmp_path / "DICOMDIR") == ["DICOMDIR"]
+
+
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.png").write_bytes(b"x")
