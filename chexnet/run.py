@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 from chexnet.config import TrainConfig, find_differences, parse_config, render_config
@@ -28,7 +29,7 @@ PLAN = "plan.json"
 CHECKPOINTS = "checkpoints"
 BAD_BATCH = "bad-batch.json"
 # What a launcher may put there before the training starts, and the lock.
-ALLOWED_BEFORE = frozenset({ENVIRONMENT, LOCK, "autotune.csv", PLAN, "records"})
+ALLOWED_BEFORE = frozenset({ENVIRONMENT, LOCK, PLAN, "records"})
 # The files of a run, by the names of those who write them.
 FILES = (CONFIG, ENVIRONMENT, RECORD, METRICS, CHECKPOINTS, BAD_BATCH)
 
@@ -115,7 +116,11 @@ def check_folder(
             other data.
     """
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    there = [name for name in there if name not in ALLOWED_BEFORE and not name.endswith(".log")]
+    there = [
+        name for name in there
+        if name not in ALLOWED_BEFORE and not fnmatch(name, "*.log")
+        and not fnmatch(name, "autotune*.csv")
+    ]  # fmt: skip
     if there and not resume:
         raise UserError(
             f"an empty or new run folder at {folder}",

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from chexnet.errors import EXIT_FAILED, UserError
+from chexnet.errors import EXIT_FAILED, UserError, name_some
 from chexnet.files import sync_folder
 from chexnet.training.position import Position, parse_position
 
@@ -126,8 +126,9 @@ def write_checkpoint(path: Path, *, arrays: Mapping[str, np.ndarray]) -> None:
         arrays: from `collect_arrays`.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written.
+        UserError: the disk is full, the folder cannot be written, or a number is not finite.
     """
+    _check_finite(arrays, where=path)
     hashed = {**arrays, "sha256": np.array(_hash_arrays(arrays))}
     temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
@@ -194,6 +195,19 @@ def load_description(path: Path) -> dict[str, Any]:
 
 def _select(arrays: dict[str, np.ndarray], prefix: str) -> tuple[np.ndarray, ...]:
     return tuple(arrays[name] for name in sorted(arrays) if name.startswith(prefix))
+
+
+def _check_finite(arrays: Mapping[str, np.ndarray], *, where: Path) -> None:
+    """Refuse what no training could go on from; the older files stay."""
+    wrong = [n for n, a in arrays.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
+    if wrong:
+        raise UserError(
+            f"finite numbers for the checkpoint {where}",
+            found=f"nan or infinity in {name_some(wrong)}",
+            fix="lower learning_rate or lengthen warmup_epochs, and begin a new run; the older "
+            "checkpoints are whole",
+            exit_code=EXIT_FAILED,
+        )
 
 
 def _hash_arrays(arrays: Mapping[str, np.ndarray]) -> str:

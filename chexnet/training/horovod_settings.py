@@ -16,6 +16,7 @@ from chexnet.config import TrainConfig
 from chexnet.errors import UserError
 
 AUTOTUNE_LOG = "autotune.csv"
+_LOG_VARIABLE = "HOROVOD_AUTOTUNE_LOG"
 MIB = 2**20
 # Where a launcher says which rank this is, before Horovod knows it.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "HOROVOD_RANK")
@@ -28,7 +29,7 @@ class Setting:
     Attributes:
         variable: its name in the environment.
         value: its text.
-        origin: ``environment`` or the configuration key.
+        origin: ``environment``, the configuration key, or ``Horovod`` for its own default.
     """
 
     variable: str
@@ -59,7 +60,7 @@ def render_settings(config: TrainConfig, *, folder: Path | None = None) -> dict[
     if config.autotune == "on":
         asked["HOROVOD_AUTOTUNE"] = ("1", "autotune")
         if folder:
-            asked["HOROVOD_AUTOTUNE_LOG"] = (str(folder / AUTOTUNE_LOG), "autotune")
+            asked[_LOG_VARIABLE] = (str(_next_log(folder)), "autotune")
     asked |= _render_stall(config)
     return {name: Setting(name, value, key) for name, (value, key) in asked.items()}
 
@@ -97,6 +98,8 @@ def apply_settings(
 ) -> list[Setting]:
     """Set Horovod's variables for this process, and return what holds; before it starts.
 
+    Where Autotune writes its log is set and not returned: it changes nothing.
+
     Args:
         config: what to train.
         folder: the run folder, for Autotune's log; made on the first rank if it is missing.
@@ -113,6 +116,7 @@ def apply_settings(
         else:
             environment[name] = setting.value
             held.append(setting)
+    held = [setting for setting in held if setting.variable != _LOG_VARIABLE]
     known = {setting.variable for setting in held}
     # Also what was set for Horovod alone: it decides what this training does.
     held += [
@@ -120,8 +124,12 @@ def apply_settings(
         for name in TUNING_VARIABLES
         if name in environment and name not in known
     ]
-    if "HOROVOD_AUTOTUNE_LOG" in environment and _is_first(environment):
-        Path(environment["HOROVOD_AUTOTUNE_LOG"]).parent.mkdir(parents=True, exist_ok=True)
+    known = {setting.variable for setting in held}
+    held += [
+        Setting(name, value, "Horovod") for name, value in DEFAULTS.items() if name not in known
+    ]
+    if _LOG_VARIABLE in environment and _is_first(environment):
+        Path(environment[_LOG_VARIABLE]).parent.mkdir(parents=True, exist_ok=True)
     return held
 
 
@@ -141,6 +149,9 @@ TUNING_VARIABLES = (
 )
 """What changes how Horovod exchanges, whoever set it."""
 
+DEFAULTS = {"HOROVOD_FUSION_THRESHOLD": str(128 * MIB), "HOROVOD_CYCLE_TIME": "1"}
+"""What Horovod 0.28.1 takes itself: horovod/common/operations.cc, BackgroundThreadLoop."""
+
 
 def say_overruled(settings: Sequence[Setting], *, config: TrainConfig) -> list[str]:
     """Return a line for each key of the configuration that a variable overrules."""
@@ -153,6 +164,15 @@ def say_overruled(settings: Sequence[Setting], *, config: TrainConfig) -> list[s
         and held.variable in asked
         and held.value != asked[held.variable].value
     ]
+
+
+def _next_log(folder: Path) -> Path:
+    """Return where Autotune's log of this start belongs: Horovod would empty an older one."""
+    path, number = folder / AUTOTUNE_LOG, 1
+    while path.exists():
+        number += 1
+        path = folder / f"autotune-{number}.csv"
+    return path
 
 
 def _is_first(environment: Mapping[str, str]) -> bool:

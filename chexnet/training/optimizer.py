@@ -14,6 +14,8 @@ import tensorflow as tf
 # As Keras' and NVIDIA's defaults (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2).
 FIRST_SCALE = 2.0**15
 STEPS_TO_DOUBLE = 2000
+# The variables of a loss scale, in a checkpoint after those of Adam.
+NUM_SCALING = 3
 
 
 class Optimizer:
@@ -41,6 +43,16 @@ class Optimizer:
     def variables(self) -> list[keras.Variable]:
         """Return its whole state: of Adam, then of the loss scale."""
         return [*self._adam.variables, *self._scaling]
+
+    @property
+    def adam_variables(self) -> list[keras.Variable]:
+        """Return the state of Adam, which is the same in every precision but ``float64``."""
+        return list(self._adam.variables)
+
+    @property
+    def scaling_variables(self) -> list[keras.Variable]:
+        """Return the state of the loss scale; none where none is used."""
+        return list(self._scaling)
 
     @property
     def scale(self) -> tf.Tensor | float:

@@ -12,10 +12,12 @@ import numpy as np
 
 from chexnet import distributed
 from chexnet.checkpoint import Checkpoint, check_description, load_newest, restore
+from chexnet.errors import UserError
 from chexnet.networks.weights import find_normalisation
 from chexnet.schedule import Seen
 from chexnet.training.job import Job
 from chexnet.training.metrics_log import trim_metrics
+from chexnet.training.optimizer import NUM_SCALING, Optimizer
 from chexnet.training.position import Position, summarize
 from chexnet.training.run_record import load_record, write_record
 from chexnet.training.saving import set_statistics
@@ -60,7 +62,7 @@ def _restore(job: Job, trainer: Trainer) -> tuple[Position, Seen, np.ndarray | N
         normalisation=find_normalisation(job.config.model),
     )
     restore(checkpoint.model_values, variables=trainer.model.variables, where=where)
-    restore(checkpoint.optimizer_values, variables=trainer.optimizer.variables, where=where)
+    _restore_optimizer(checkpoint, job=job, optimizer=trainer.optimizer)
     trim_metrics(job.folder, position=found.position)
     record = load_record(job.folder)
     if record:
@@ -74,6 +76,32 @@ def _restore(job: Job, trainer: Trainer) -> tuple[Position, Seen, np.ndarray | N
     _tell(job, checkpoint)
     same = found.ranks == job.ranks.size
     return found.position, found.schedule_state, checkpoint.rank_values if same else None
+
+
+def _restore_optimizer(checkpoint: Checkpoint, *, job: Job, optimizer: Optimizer) -> None:
+    """Give the optimizer its state; the loss scale only where both have one.
+
+    ``precision=auto`` is mixed_float16 on a GPU and float32 on a CPU, so that a run which goes on
+    elsewhere may gain or lose it.
+    """
+    values, where = checkpoint.optimizer_values, str(checkpoint.path)
+    adam, scaling = optimizer.adam_variables, optimizer.scaling_variables
+    theirs = values[len(adam) :]
+    if len(theirs) not in (0, NUM_SCALING):
+        raise UserError(
+            f"{len(adam)} variables of Adam, and {NUM_SCALING} or none of a loss scale, in {where}",
+            found=str(len(values)),
+            fix="use the configuration and the program version that wrote it",
+        )
+    restore(values[: len(adam)], variables=adam, where=where)
+    if theirs and scaling:
+        restore(theirs, variables=scaling, where=where)
+    before, now = checkpoint.description.precision, job.config.precision
+    if before != now:
+        scale = "" if bool(theirs) == bool(scaling) else (
+            ", with a loss scale from the start" if scaling else ", without a loss scale"
+        )  # fmt: skip
+        job.reporter.say(f"in {now} what was begun in {before}{scale}")
 
 
 def _tell(job: Job, checkpoint: Checkpoint) -> None:

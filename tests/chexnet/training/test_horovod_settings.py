@@ -56,6 +56,27 @@ def test_log_of_autotune_lies_in_the_run_folder_which_the_first_rank_makes(tmp_p
     assert environment["HOROVOD_AUTOTUNE_LOG"] == str(folder / "autotune.csv")
 
 
+def test_log_of_autotune_is_kept_by_a_later_start_and_is_no_setting(tmp_path):
+    for name in ("autotune.csv", "autotune-2.csv"):
+        (tmp_path / name).touch()
+    environment = {}
+    settings = apply_settings(make(autotune="on"), folder=tmp_path, environment=environment)
+    assert environment["HOROVOD_AUTOTUNE_LOG"] == str(tmp_path / "autotune-3.csv")
+    assert "HOROVOD_AUTOTUNE_LOG" not in [setting.variable for setting in settings]
+
+
+def test_what_is_left_to_horovod_is_listed_with_its_default_and_not_set():
+    environment = {}
+    settings = apply_settings(make(fusion_threshold_mib=-1, cycle_time_ms=-1.0),
+                              environment=environment)  # fmt: skip
+    held = {s.variable: (s.value, s.origin) for s in settings}
+    assert held["HOROVOD_FUSION_THRESHOLD"] == ("134217728", "Horovod")
+    assert held["HOROVOD_CYCLE_TIME"] == ("1", "Horovod")
+    assert set(environment) == STALL
+    held = apply_settings(make(cycle_time_ms=2.5), environment={})
+    assert [s.value for s in held if s.variable == "HOROVOD_CYCLE_TIME"] == ["2.5"]
+
+
 def test_environment_wins_and_it_is_said():
     config = make(cycle_time_ms=2.0)
     environment = {"HOROVOD_CYCLE_TIME": "0.5", "HOROVOD_CACHE_CAPACITY": "0"}

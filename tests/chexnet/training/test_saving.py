@@ -110,3 +110,17 @@ def test_every_nth_epoch_is_kept_and_the_newest_within_one(trainer, tmp_path):
         "epoch-0008-films-00000016.npz",
         "epoch-0008-films-00000032.npz",
     ]
+
+
+def test_what_is_no_number_is_refused_and_the_older_file_stays(trainer, tmp_path):
+    writer = CheckpointWriter(tmp_path, enabled=True)
+    writer.save(trainer, description=DESCRIPTION)
+    writer.finish()
+    trainer.optimizer.variables[0].values = np.array(np.inf, np.float32)
+    later = replace(DESCRIPTION, position=Position(0, 4, 64, 64))
+    writer.save(trainer, description=later)
+    with pytest.raises(UserError, match="optimizer/0000") as caught:
+        writer.finish()
+    assert caught.value.exit_code == 1
+    assert later.name in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == [DESCRIPTION.name]

@@ -1,0 +1,61 @@
+"""A run goes on in another precision: Adam's state is kept, the loss scale comes and goes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from chexnet.checkpoint import load_newest
+
+# The precision that ``auto`` means is chosen here: there is no GPU. Each start but the last is
+# asked to stop, and does after its first step.
+PROGRAM = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import chexnet.train as program
+from chexnet.config import load_config
+from chexnet.signals import Interrupted, StopSignal
+data, run, precision, is_last = sys.argv[1:]
+settle = program.settle_config
+program.settle_config = lambda config, device: replace(
+    settle(config, device=device), precision=precision
+)
+config = load_config(settings=["preset=demo", "model=tiny", "device=cpu", "batch_size=32",
+                               "epochs=1"])
+stop = StopSignal()
+stop.received = None if is_last == "yes" else "SIGUSR1"
+try:
+    program.train(Path(data), folder=Path(run), config=config, resume=True, stop=stop)
+except Interrupted:
+    pass
+"""
+ORDER = ("mixed_float16", "float32", "mixed_float16")
+
+
+@pytest.fixture(scope="module")
+def states(launch, fast_data, tmp_path_factory):
+    """Return what each of three starts said and left: its newest checkpoint; and the run."""
+    run = tmp_path_factory.mktemp("precision") / "run"
+    found = []
+    for number, precision in enumerate(ORDER, 1):
+        done = launch("-c", PROGRAM, fast_data, run, precision, "yes" if number == 3 else "no")
+        assert done.code == 0, done.err
+        found.append((done.out, load_newest(run / "checkpoints", say=pytest.fail)))
+    return found, run
+
+
+def test_the_loss_scale_comes_and_goes_and_adam_stays(states):
+    (first, second, third), run = states
+    assert "in float32 what was begun in mixed_float16, without a loss scale" in second[0]
+    assert (
+        "in mixed_float16 what was begun in float32, with a loss scale from the start" in third[0]
+    )
+    numbers = [len(checkpoint.optimizer_values) for _, checkpoint in (first, second, third)]
+    assert [number - numbers[1] for number in numbers] == [3, 0, 3]
+    # Adam counts its steps over the whole run (the first of its variables).
+    steps = [int(checkpoint.optimizer_values[0]) for _, checkpoint in (first, second)]
+    assert steps == [1, 2]
+    assert third[1].optimizer_values[-3] == np.float32(2**15)
+    assert json.loads((run / "record.json").read_text())["status"] == "finished"
+    assert json.loads((run / "config.json").read_text())["precision"] == "auto"
