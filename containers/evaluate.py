@@ -16,6 +16,7 @@ from containers.job import FOLDER_PREFIX, Job, refuse_misfit
 from containers.launch import Site, launch_command, run_command, simplify
 from containers.launchers import Launch
 from containers.preflight import prepare_launch
+from containers.process import stoppable
 from containers.program import data_of, require, run_program
 from containers.site import sees_gpus
 from env.atomic import write_text
@@ -37,6 +38,7 @@ class Evaluation:
         options: further words for the program, e.g. ``("--calibrate", "platt")``.
         job: the ranks, and where they run; None for one process, without a launcher.
         image: run inside this image, None for this environment.
+        device: ``"auto"``, ``"gpu"`` or ``"cpu"``, None for that of the run.
     """
 
     run: Path
@@ -47,6 +49,7 @@ class Evaluation:
     options: tuple[str, ...] = ()
     job: Job | None = None
     image: Path | None = None
+    device: str | None = None
 
 
 def options_of(**values: str | bool) -> tuple[str, ...]:
@@ -76,9 +79,9 @@ def evaluate(asked: Evaluation, *, dry_run: bool = False) -> int:
     refuse_misfit(asked.job)
     for path in reads if not dry_run else ():
         require(path, what="a file or folder to read", fix="correct the path")
-    device = _device_of(asked.run)
+    device = asked.device or _device_of(asked.run)
     binds = tuple(dict.fromkeys(path.resolve() for path in reads))
-    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
+    with stoppable(), tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(asked.image, binds=(*binds, folder), gpu=sees_gpus(device))
         launch, code = prepare_launch(
@@ -124,6 +127,8 @@ def _words(asked: Evaluation) -> tuple[list[str | Path], tuple[Path, ...]]:
         reads.append(checkpoint.parent)
     else:
         words += ["--checkpoint", asked.checkpoint]
+    if asked.device:
+        words += ["--device", asked.device]
     return [*words, *asked.options], tuple(reads)
 
 

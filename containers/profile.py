@@ -15,9 +15,11 @@ from containers.job import FOLDER_PREFIX, Job, refuse_misfit
 from containers.launch import Site, launch_command, run_command, simplify
 from containers.launchers import Launch
 from containers.preflight import prepare_launch
+from containers.process import stoppable
 from containers.program import require
 from containers.site import sees_gpus
 from containers.train import ask_device
+from containers.weights import settings_with_file, weights_folders
 from env.atomic import write_text
 from env.binding import render_plan
 from env.errors import EXIT_GOOD
@@ -63,11 +65,13 @@ def profile(asked: Profile, *, dry_run: bool = False) -> int:
         require(data, what="a prepared data folder", fix="make one: invoke prepare-data --help")
         output.parent.mkdir(parents=True, exist_ok=True)
     configs = [asked.config.resolve().parent] if asked.config else []
-    shared = tuple(dict.fromkeys((data, output.parent, *configs)))
-    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
+    weights = weights_folders(asked.config, asked.settings)
+    shared = tuple(dict.fromkeys((data, output.parent, *configs, *weights)))
+    with stoppable(), tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(asked.image, binds=(*shared, folder))
-        code, device = ask_device(site.enter([*_program(asked), "--check"]), dry_run=dry_run)
+        check = [*_program(asked), "--check"]
+        code, device = ask_device(check, site=site, data=data, dry_run=dry_run)
         if code != EXIT_GOOD:
             return code
         site = replace(site, gpu=sees_gpus(device))
@@ -106,6 +110,6 @@ def _program(asked: Profile) -> list[str]:
     ]  # fmt: skip
     if asked.config is not None:
         program += ["--config", str(asked.config.resolve())]
-    for setting in asked.settings:
+    for setting in settings_with_file(asked.config, asked.settings):
         program += ["--set", setting]
     return program

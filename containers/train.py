@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from containers.job import FOLDER_PREFIX, Job, refuse_misfit
-from containers.launch import Site, launch_command, project_environ, run_command, simplify
+from containers.launch import (
+    Site,
+    launch_command,
+    missing_program,
+    project_environ,
+    run_command,
+    simplify,
+)
 from containers.preflight import Preflight, prepare_launch, run_preflight
 from containers.process import stoppable
 from containers.program import require
 from containers.run_end import INTERRUPTED, close_record, end_of
 from containers.site import sees_gpus
+from containers.weights import settings_with_file, weights_folders
 from env.atomic import write_text
-from env.errors import EXIT_GOOD, EXIT_REQUEUE
+from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, UserError
+
+# An engine without rights may unpack the whole image first.
+CHECK_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -69,11 +82,13 @@ def train(training: Training, *, dry_run: bool = False) -> int:
     if not dry_run:
         run.parent.mkdir(parents=True, exist_ok=True)
     configs = [training.config.resolve().parent] if training.config else []
-    shared = tuple(dict.fromkeys((data, run.parent, *configs, *_weights_folders(training))))
+    weights = weights_folders(training.config, training.settings)
+    shared = tuple(dict.fromkeys((data, run.parent, *configs, *weights)))
     with stoppable(), tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
         site = Site(training.image, binds=(*shared, folder))
-        code, device = ask_device(site.enter([*_program(training), "--check"]), dry_run=dry_run)
+        check = [*_program(training), "--check"]
+        code, device = ask_device(check, site=site, data=data, dry_run=dry_run)
         if code != EXIT_GOOD:
             return code
         site = replace(site, gpu=sees_gpus(device))
@@ -127,33 +142,53 @@ def _program(training: Training) -> list[str]:
     program = ["python", "-m", "chexnet", "train", "--data", str(data), "--run", str(run)]
     if training.config is not None:
         program += ["--config", str(training.config.resolve())]
-    for setting in training.settings:
-        program += ["--set", _with_absolute_file(setting)]
+    for setting in settings_with_file(training.config, training.settings):
+        program += ["--set", setting]
     return [*program, "--resume"] if training.resume else program
 
 
-def _with_absolute_file(setting: str) -> str:
-    """Return a configuration key as given, but the file that it may name by its whole path."""
-    key, _, value = setting.partition("=")
-    is_file = key == "weights" and Path(value).is_file()
-    return f"{key}={Path(value).resolve()}" if is_file else setting
+def ask_device(program: Sequence[str], *, site: Site, data: Path, dry_run: bool) -> tuple[int, str]:
+    """Let the program look at its configuration; return its exit code and the device it wants.
 
+    It only reads: a dry run prints the line, and runs it as well so that it can show what follows.
+    Where there is no data, or Slurm would start it, the device stays ``"auto"`` there.
 
-def _weights_folders(training: Training) -> list[Path]:
-    """Return the folders of weights that the program may look into."""
-    given = [word.partition("=")[2] for word in training.settings if word.startswith("weights=")]
-    files = [Path(value).resolve() for value in given if value not in ("none", "imagenet")]
-    folder = os.environ.get("CHEXNET_WEIGHTS")  # as chexnet.networks.weights reads it
-    folders = [*(file.parent for file in files), *([Path(folder).resolve()] if folder else [])]
-    return [folder for folder in folders if folder.is_dir()]
+    Args:
+        program: what looks.
+        site: where it runs.
+        data: the prepared data.
+        dry_run: whether nothing else is run.
 
-
-def ask_device(argv: list[str], *, dry_run: bool) -> tuple[int, str]:
-    """Let the program look at its configuration; return its exit code and the device it wants."""
+    Raises:
+        UserError: there is no such program, or it gives no answer in time.
+    """
+    line = site.enter(program)
     if dry_run:
-        return run_command(argv, dry_run=True), "auto"
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=project_environ(), check=False
-    )
-    device = json.loads(done.stdout)["device"] if done.returncode == EXIT_GOOD else ""
-    return simplify(done.returncode), device
+        run_command(line, dry_run=True)
+        if site.by_srun or not data.exists():
+            return EXIT_GOOD, "auto"
+    code, told = _listen(line)
+    device = json.loads(told)["device"] if code == EXIT_GOOD else ""
+    return simplify(code), device
+
+
+def _listen(line: Sequence[str]) -> tuple[int, bytes]:
+    """Run a command line and return its exit code and what it printed."""
+    try:
+        child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 env=project_environ(), process_group=0)  # fmt: skip
+    except FileNotFoundError as error:
+        raise missing_program(line[0]) from error
+    try:
+        told, _ = child.communicate(timeout=CHECK_S)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"a look at the configuration within {CHECK_S:g} s", found=f"no end of {line[0]}",
+            fix="look whether the storage of the data, the run or the image hangs",
+            exit_code=EXIT_FAILED,
+        ) from error  # fmt: skip
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return child.returncode, told

@@ -78,6 +78,7 @@ MISTAKES = [
     ),
     (("train", "--data", "nowhere", "--run", "r"), 2, ["nowhere", "prepare-data"]),
     (("train", "--data", "empty", "--run", "r"), 2, ["dataset.json", "prepare-data"]),
+    (("train", "--data", "empty", "--run", "r", "--dry-run"), 2, ["dataset.json", "prepare-data"]),
     (("train", "--data", "empty", "--run", "r", "--image", "no.sif"), 2, ["no.sif", "build-image"]),
     (("train", "--data", "empty", "--run", "r", "--ranks", "9999"), 2, ["9999", "--oversubscribe"]),
     (("train", "--data", "empty", "--run", "r", "--ranks", "0"), 2, ["0 ranks"]),
@@ -151,7 +152,6 @@ def test_a_mistake_is_told_in_the_one_form(tmp_path, typed, code, words):
 
 
 def test_a_dry_run_prints_every_line_that_would_run_and_runs_none(tmp_path):
-    (tmp_path / "data").mkdir()
     done = invoke(
         "train", "--data", "data", "--run", "runs/a b", "--ranks", "1", "--dry-run", cwd=tmp_path
     )

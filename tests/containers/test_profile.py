@@ -24,8 +24,8 @@ def started(monkeypatch):
         plans.append(json.loads(plan.read_text()))
         return codes["launch"]
 
-    def ask(argv, *, dry_run):
-        lines.append(list(argv))
+    def ask(program, **_):
+        lines.append(list(program))
         return codes["check"], "cpu"
 
     monkeypatch.setattr(module, "run_command", run)

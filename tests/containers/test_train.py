@@ -5,13 +5,16 @@ the test's choosing; the lines themselves are made by the code under test.
 """
 
 import itertools
+import time
 from pathlib import Path
 
 import pytest
 
 from containers import train as module
 from containers.job import Job
-from containers.train import Training, train
+from containers.launch import Site
+from containers.train import Training, ask_device, train
+from env.errors import UserError
 
 
 @pytest.fixture
@@ -33,9 +36,7 @@ def started(monkeypatch):
     monkeypatch.setattr(module, "run_command", run)
     monkeypatch.setattr("containers.preflight.run_command", run)
     monkeypatch.setattr("containers.preflight.start_ranks", start)
-    monkeypatch.setattr(
-        module, "ask_device", lambda argv, *, dry_run: (codes.get("check", 0), "cpu")
-    )
+    monkeypatch.setattr(module, "ask_device", lambda program, **_: (codes.get("check", 0), "cpu"))
     return lines, codes
 
 
@@ -118,6 +119,55 @@ def test_an_image_sees_the_folders_of_weights(started, tmp_path, monkeypatch):
         assert f"{tmp_path / name}:{tmp_path / name}" in bound
     # The image has a current folder of its own.
     assert f"weights={tmp_path}/mine/w.h5" in line
+
+
+def test_weights_of_a_configuration_file_are_seen_and_found_too(started, tmp_path, monkeypatch):
+    lines, _ = started
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CHEXNET_WEIGHTS", raising=False)
+    for name in ("data", "mine", "other"):
+        (tmp_path / name).mkdir()
+    for name in ("image.sif", "mine/w.h5", "other/w.h5"):
+        (tmp_path / name).touch()
+    toml, text = tmp_path / "c.toml", tmp_path / "c.json"
+    toml.write_text('weights = "mine/w.h5"\n')
+    text.write_text('{"weights": "mine/w.h5"}')
+    image = tmp_path / "image.sif"
+    # What is set stands above the file.
+    for config, settings, place in ((toml, (), "mine"), (text, (), "mine"),
+                                    (toml, ("weights=other/w.h5",), "other")):  # fmt: skip
+        train(Training(Path("data"), tmp_path / "runs/one", image=image, validate=False,
+                       config=config, settings=settings))  # fmt: skip
+        line = lines[-1][1]
+        bound = [value for option, value in itertools.pairwise(line) if option == "--bind"]
+        assert f"{tmp_path / place}:{tmp_path / place}" in bound
+        assert [word for word in line if word.startswith("weights=")] == [
+            f"weights={tmp_path / place}/w.h5"
+        ]
+
+
+ANSWER = ["python", "-c", 'print("{\\"device\\": \\"cpu\\"}")']
+
+
+@pytest.mark.parametrize(("data", "device"), [("", "cpu"), ("missing", "auto")])
+def test_a_dry_run_knows_the_device_where_there_is_data(tmp_path, capsys, data, device):
+    assert ask_device(ANSWER, site=Site(), data=tmp_path / data, dry_run=True) == (0, device)
+    assert "device" in capsys.readouterr().out
+
+
+def test_a_look_at_the_configuration_that_hangs_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CHECK_S", 1.0)
+    note = tmp_path / "pids"
+    hang = ["sh", "-c", f"sleep 60 & echo $$ $! > {note}; wait"]
+    with pytest.raises(UserError, match="within 1 s"):
+        ask_device(hang, site=Site(), data=tmp_path, dry_run=False)
+    for pid in note.read_text().split():
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    with pytest.raises(UserError, match="no-such-program"):
+        ask_device(["no-such-program"], site=Site(), data=tmp_path, dry_run=False)
 
 
 @pytest.mark.parametrize(("code", "ours"), [(1, 1), (2, 2), (3, 1), (137, 1), (143, 1)])
