@@ -87,7 +87,7 @@ def _add_profile(verbs: argparse._SubParsersAction) -> None:
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
     add("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
     add("--check", action="store_true",
-        help="only look whether data and configuration fit; print the configuration")  # fmt: skip
+        help="only look whether data, configuration and folder fit; print the settings")  # fmt: skip
     profile.set_defaults(work=_profile)
 
 
@@ -134,9 +134,11 @@ def _profile(arguments: argparse.Namespace) -> None:
         raise UserError("--steps of 1 or more", found=str(arguments.steps), fix="see --help")
     config = load_config(arguments.config, settings=arguments.set)
     if arguments.check:
+        from chexnet.profiling.profile_folder import check_folder
         from chexnet.records import load_dataset
         from chexnet.run import fit_config
 
+        check_folder(arguments.output)
         print(render_config(fit_config(config, dataset=load_dataset(arguments.data))), end="")
         return
     with quiet_import():

@@ -20,9 +20,9 @@ import tensorflow as tf
 from chexnet import distributed
 from chexnet.config import TrainConfig
 from chexnet.distributed import Ranks
-from chexnet.errors import UserError
 from chexnet.profiling.bottleneck import Verdict, judge
 from chexnet.profiling.profile import BLOCKS, Bench, Measured
+from chexnet.profiling.profile_folder import make_folder
 from chexnet.profiling.profile_picture import draw_shares
 from chexnet.profiling.profile_text import print_profile
 from chexnet.progress import Reporter
@@ -62,7 +62,7 @@ def profile(
     # The time of a step is the same with any weights; published ones need not be here.
     config = dataclasses.replace(fit_config(config, dataset=dataset), weights="none")
     config = settle_config(config, device=device)
-    distributed.on_first(lambda: _make_folder(folder), name="folder")
+    distributed.on_first(lambda: make_folder(folder), name="folder")
     with Reporter(enabled=ranks.is_first, total_steps=BLOCKS, work="building") as reporter:
         reporter.say(
             f"{config.model}, {config.image_size} px, batch {config.batch_size}, "
@@ -80,24 +80,6 @@ def profile(
         print_profile(measured.times, verdict=verdict, say=reporter.say)
         reporter.say(f"wrote {folder / PROFILE}, {PICTURE} and {', '.join(files['kept'])}")
     return verdict
-
-
-def _make_folder(folder: Path) -> None:
-    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if there:
-        raise UserError(
-            f"an empty or new folder at {folder}",
-            found=", ".join(there[:5]),
-            fix="choose another --output: nothing is overwritten",
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"a folder that can be written at {folder}",
-            found=f"{error.filename}: {error.strerror}",
-            fix="choose another --output",
-        ) from error
 
 
 def _trace(bench: Bench, *, folder: Path, ranks: Ranks) -> dict[str, Any]:
