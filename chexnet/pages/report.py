@@ -21,7 +21,7 @@ from markupsafe import Markup
 from chexnet import __version__
 from chexnet.files import write_text
 from chexnet.pages.report_binding import draw_binding
-from chexnet.pages.report_data import RunFolder, load_folder
+from chexnet.pages.report_data import PLOTS, RunFolder, load_folder
 from chexnet.pages.report_figures import (
     draw_bar,
     draw_bar_scale,
@@ -50,6 +50,7 @@ from chexnet.pages.report_text import (
     show_score,
     show_seconds,
     show_share,
+    show_threshold,
 )
 from chexnet.pages.report_verdict import NOT_CLINICAL, choose_main, judge
 
@@ -61,10 +62,10 @@ _ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticE
 
 
 def write_report(run: Path, *, output: Path | None = None) -> Path:
-    """Write the page of a run, and its plots for slides into ``plots/``.
+    """Write the page of a run, and its plots for slides into ``plots/`` beside the page.
 
     Args:
-        run: the run folder.
+        run: the run folder; nothing is written there where the page goes elsewhere.
         output: where the page goes; by default ``report.html`` in the run folder.
 
     Returns:
@@ -76,9 +77,9 @@ def write_report(run: Path, *, output: Path | None = None) -> Path:
     from chexnet.pages.report_plots import write_plots
 
     folder = load_folder(run)
-    write_plots(folder)
     page = output or run / PAGE
     page.parent.mkdir(parents=True, exist_ok=True)
+    write_plots(folder, output=page.parent / PLOTS)
     write_text(page, text=render_report(folder))
     return page
 
@@ -235,6 +236,7 @@ def _load_templates() -> jinja2.Environment:
         "score": show_score,
         "interval": show_interval,
         "share": show_share,
+        "threshold": show_threshold,
         "count": show_count,
         "bytes": show_bytes,
         "finding": show_finding,

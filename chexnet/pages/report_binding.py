@@ -31,7 +31,7 @@ def draw_binding(plan: Mapping[str, Any]) -> list[Figure]:
             hosts.setdefault(str(rank["host"]), []).append(rank)
         shown = list(hosts.items())[:_MOST_HOSTS]
         figures = [_draw_host(host, ranks) for host, ranks in shown]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return []
     more = len(hosts) - len(shown)
     if more and figures:

@@ -99,6 +99,7 @@ def render_comparison(folders: Sequence[RunFolder]) -> str:
         "runs": runs,
         "groups": group_runs(runs),
         "unscored": [run.name for run in runs if choose_main(run.folder) is None],
+        "data_note": _note_data(folders),
         "learning": _draw_learning(runs),
         "speed": _draw_speed(runs),
         "differences": find_differences([run.folder.config for run in runs]),
@@ -139,6 +140,23 @@ def group_runs(runs: Sequence[Compared]) -> list[Group]:
             )
         )
     return groups
+
+
+def _note_data(folders: Sequence[RunFolder]) -> str:
+    """Return what keeps losses and validation scores from standing side by side, if anything."""
+    hashes = [str(folder.record.get("data_sha256") or "") for folder in folders]
+    known = {one for one in hashes if one}
+    if len(known) > 1:
+        return (
+            "These runs were trained on different data: their losses and validation AUROC are of "
+            "different films and not comparable."
+        )
+    if known and "" in hashes:
+        return (
+            "Not every run says which data it was trained on: whether losses and validation AUROC "
+            "are of the same films cannot be told."
+        )
+    return ""
 
 
 def find_differences(facts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import io
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -266,11 +267,16 @@ def _load_picture(path: Path, row: Mapping[str, Any]) -> Picture:
 def _list_files(run: Path) -> tuple[tuple[str, int], ...]:
     """List the folder's files, those of checkpoints and logs by their folder."""
     found: dict[str, int] = {}
-    for path in sorted(run.rglob("*")):
-        if not path.is_file() or path.name.startswith("."):
+    paths = [Path(folder, name) for folder, _, names in os.walk(run) for name in names]
+    for path in sorted(paths):
+        if path.name.startswith("."):
+            continue
+        try:
+            size = path.stat().st_size
+        except OSError:  # a training that goes on removes old checkpoints
             continue
         parts = path.relative_to(run).parts
         deep = parts[0] in (CHECKPOINTS, "tensorboard", "records")
         name = "/".join(parts[:1] if deep else parts) + ("/" if deep else "")
-        found[name] = found.get(name, 0) + path.stat().st_size
+        found[name] = found.get(name, 0) + size
     return tuple(found.items())

@@ -131,12 +131,17 @@ def list_commands(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def _evaluate(one: Evaluation) -> str:
-    words = ["invoke", "evaluate", "--run", NEW_RUN, "--split", one.split]
-    if one.is_calibrated:
+    words = ["invoke", "evaluate", "--run", NEW_RUN]
+    if one.request is not None:
+        words += one.request
+    else:  # of an earlier version: what can be told from the scores
+        words += ["--split", one.split]
+        if one.bootstrap:
+            words += ["--resamples", one.bootstrap.get("resamples")]
+            words += ["--seed", one.bootstrap.get("seed")]
+    # The old run may have been calibrated before; a new one is not.
+    if one.is_calibrated and "--calibrate" not in words:
         words += ["--calibrate", one.calibration["method"]]
-    drawn = one.bootstrap
-    if drawn:
-        words += ["--resamples", drawn.get("resamples"), "--seed", drawn.get("seed")]
     return show_command(words)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chexnet.pages.report_data import PLOTS, RunFolder
+from chexnet.pages.report_data import RunFolder
 from chexnet.pages.report_scores import Evaluation, FindingScores
 from chexnet.pages.report_text import clean, show_finding, show_score
 from chexnet.pages.report_verdict import NOT_CLINICAL, choose_main
@@ -24,8 +24,13 @@ _DPI, _COLUMNS = 110, 5
 _BLUE, _ORANGE, _GREY = "#0b62a4", "#c2500a", "#8a929b"
 
 
-def write_plots(folder: RunFolder) -> list[Path]:
-    """Write the plots that the run has numbers for, and return their paths."""
+def write_plots(folder: RunFolder, *, output: Path) -> list[Path]:
+    """Write the plots that the run has numbers for, and return their paths.
+
+    Args:
+        folder: what the run has left.
+        output: the folder for them, which is made if need be.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     main = choose_main(folder)
@@ -38,7 +43,7 @@ def write_plots(folder: RunFolder) -> list[Path]:
     for name, figure in figures.items():
         if figure is None:
             continue
-        path = folder.path / PLOTS / name
+        path = output / name
         path.parent.mkdir(exist_ok=True)
         partial = path.with_name(f".{name}.partial")
         with partial.open("wb") as file:

@@ -96,6 +96,8 @@ class Evaluation:
         epoch: after which it was written.
         num_examples: films.
         num_patients: their patients, None where it does not say.
+        trained_on_patients: how many of them were trained on; None where it cannot be told.
+        request: options of the command, as words; None where it does not say.
         mean_auroc: over the findings that have one.
         mean_interval: its confidence interval.
         mean_auprc: mean area under the precision-recall curves.
@@ -118,6 +120,8 @@ class Evaluation:
     epoch: int | None
     num_examples: int
     num_patients: int | None
+    trained_on_patients: int | None
+    request: tuple[str, ...] | None
     mean_auroc: float | None
     mean_interval: Interval | None
     mean_auprc: float | None
@@ -163,7 +167,9 @@ def parse_evaluation(values: Mapping[str, Any]) -> Evaluation:
         checkpoint=str(values.get("checkpoint", "")),
         epoch=values.get("epoch"),
         num_examples=int(values["num_examples"]),
-        num_patients=values.get("num_patients"),
+        num_patients=_whole(values.get("num_patients")),
+        trained_on_patients=_whole(values.get("trained_on_patients", 0)),
+        request=_parse_request(values.get("request")),
         mean_auroc=number(values["mean_auroc"]),
         mean_interval=interval(values.get("mean_auroc_interval")),
         mean_auprc=number(values.get("mean_auprc")),
@@ -184,6 +190,16 @@ def number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
+
+
+def _whole(value: object) -> int | None:
+    """Return a finite number without its fraction, None for anything else."""
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def _parse_request(value: object) -> tuple[str, ...] | None:
+    return tuple(map(str, value)) if isinstance(value, list) else None
 
 
 def interval(value: object) -> Interval | None:

@@ -6,6 +6,7 @@ escaping to Jinja and to ``charts``.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -23,6 +24,17 @@ def clean(text: object) -> str:
 def show_score(value: float | None) -> str:
     """Return a score, 0 .. 1, with three digits."""
     return NONE if value is None else f"{value:.3f}"
+
+
+def show_threshold(value: float | None) -> str:
+    """Return a probability to decide at, with three digits that count: 0.500, 0.00031."""
+    if value is None:
+        return NONE
+    if not value or abs(value) >= 0.1:
+        return f"{value:.3f}"
+    if abs(value) < 1e-6:
+        return f"{value:.2e}"
+    return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
 
 
 def show_interval(ends: Sequence[float] | None) -> str:

@@ -18,7 +18,8 @@ def add_report_verbs(verbs: argparse._SubParsersAction) -> None:
         help="write the page that shows a run, or several runs side by side",
         description="Write report.html into the run folder: scores with intervals, curves, "
         "calibration, learning, throughput, heat maps, data, machine, and the commands to do it "
-        "again, in one file that asks no one for anything; and plots/*.png for slides. "
+        "again, in one file that asks no one for anything; and plots/*.png for slides "
+        "beside it. "
         "What the run has not left yet is said to be missing.",
     )
     report.add_argument("--run", type=Path, metavar="DIR", help="the run folder")

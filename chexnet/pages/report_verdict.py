@@ -46,7 +46,7 @@ class Verdict:
 def judge(folder: RunFolder) -> Verdict:
     """Return the first lines of a run's page."""
     main = choose_main(folder)
-    tags = [_tag_status(folder), *([_tag_split(main)] if main else []), *_tag_machine(folder)]
+    tags = [_tag_status(folder), *(_tag_split(main) if main else []), *_tag_machine(folder)]
     if main is None:
         return Verdict("–", "", _describe_unscored(folder), "", tuple(tags))
     if any(one.calibration for one in main.findings) or main.calibration:
@@ -84,10 +84,8 @@ def describe_films(one: Evaluation) -> str:
 
 def describe_split(one: Evaluation) -> str:
     """Return what a score on this split may be compared with."""
-    if one.split == "validation":
-        return "Validation films chose the checkpoint: this is no result."
-    if one.split == "train":
-        return "These films were trained on: this is no result."
+    if reason := _tell_why_no_result(one):
+        return reason
     if one.is_official_test:
         return "NIH's official test list: comparable with results on that list, and no other split."
     if one.split_kind == "official":
@@ -99,6 +97,18 @@ def describe_split(one: Evaluation) -> str:
             "records": "A split that came with record files"}  # fmt: skip
     told = kind.get(one.split_kind, f"Split {one.split_kind}")
     return f"{told}: not comparable with results on NIH's official test list."
+
+
+def _tell_why_no_result(one: Evaluation) -> str:
+    if one.split == "validation":
+        return "Validation films chose the checkpoint: this is no result."
+    if one.split == "train":
+        return "These films were trained on: this is no result."
+    if one.trained_on_patients is None:
+        return "Whether patients of these films were trained on cannot be told: no result yet."
+    if one.trained_on_patients:
+        return "Patients of these films were trained on: this is no result."
+    return ""
 
 
 def _describe_unscored(folder: RunFolder) -> str:
@@ -118,10 +128,18 @@ def _tag_status(folder: RunFolder) -> Tag:
     return Tag(f"training {status}", kind.get(status, PLAIN))
 
 
-def _tag_split(one: Evaluation) -> Tag:
+def _tag_split(one: Evaluation) -> list[Tag]:
+    trained = one.trained_on_patients
     if one.is_official_test:
-        return Tag("official test list", GOOD)
-    return Tag("not NIH's official test list", CAUTION)
+        tags = [Tag("official test list", PLAIN if trained != 0 else GOOD)]
+    else:
+        tags = [Tag("not NIH's official test list", CAUTION)]
+    if trained is None:
+        tags.append(Tag("whether patients were trained on cannot be told", CAUTION))
+    elif trained:
+        were = "1 patient was" if trained == 1 else f"{show_count(trained)} patients were"
+        tags.append(Tag(f"{were} trained on", CAUTION))
+    return tags
 
 
 def _tag_machine(folder: RunFolder) -> list[Tag]:

@@ -18,6 +18,7 @@ from chexnet.errors import UserError
 from chexnet.labels import FINDINGS
 from chexnet.pages.report import render_report, write_report
 from chexnet.pages.report_data import load_folder
+from chexnet.pages.report_text import show_threshold
 from env.binding import load_plan
 from env.stack import PROJECT
 
@@ -148,6 +149,92 @@ def test_a_score_says_what_it_may_be_compared_with(run, changes, said):
     assert ("official test list" in head.replace("NIH's official test list", "")) == (not changes)
 
 
+@pytest.mark.parametrize(
+    ("trained", "tag", "said"),
+    [
+        (0, None, "NIH's official test list: comparable"),
+        (1, "1 patient was trained on", "Patients of these films were trained on: this is no"),
+        (1200, "1,200 patients were trained on", "Patients of these films were trained on"),
+        (None, "whether patients were trained on cannot be told", "cannot be told: no result yet"),
+    ],
+)
+def test_a_score_of_patients_who_were_trained_on_is_marked(run, trained, tag, said):
+    change(run / "evaluation.json", trained_on_patients=trained)
+    head = read(render_report(load_folder(run))).find(".//header")
+    tags = {texts(one): one.get("class") for one in head.iter("li")}
+    assert tags["official test list"] == ("good" if trained == 0 else "plain")
+    cautions = {text for text, kind in tags.items() if kind == "caution" and "trained" in text}
+    assert cautions == ({tag} if tag else set())
+    assert said in texts(head)
+    assert ("comparable with results" in texts(head)) == (trained == 0)
+
+
+def test_the_command_of_the_scores_is_the_one_that_was_given(run):
+    words = ["--calibrate", "temperature", "--seed", "3", "--data", "/a b", "--no-gallery"]
+    change(run / "evaluation.json", request=words)
+    page = read(render_report(load_folder(run)))
+    lines = [one.text for one in section(page, "again").iter("pre")]
+    assert ["invoke", "evaluate", "--run", "NEW-RUN", *words] in map(shlex.split, lines)
+    # A calibration that the old run had already is one that the new one has not.
+    change(run / "evaluation.json", request=[])
+    page = read(render_report(load_folder(run)))
+    lines = [one.text for one in section(page, "again").iter("pre")]
+    assert "invoke evaluate --run NEW-RUN --calibrate temperature" in lines
+
+
+def test_no_intervals_are_told_where_there_are_none(run):
+    values = json.loads((run / "evaluation.json").read_text())
+    drawn = values["bootstrap"]
+    for changes, said in (
+        ({}, "Intervals: 95 %, 1000 resamples by patient."),
+        ({"resamples": 0}, ""),
+        ({"refused": "there are too few patients"}, "No intervals: there are too few patients."),
+    ):
+        change(run / "evaluation.json", bootstrap=drawn | changes)
+        tree = read(render_report(load_folder(run)))
+        caption = texts(section(tree, "scores").find(".//caption"))
+        assert said in caption
+        assert ("ntervals" in caption) == bool(said)
+
+
+def test_a_low_threshold_does_not_read_as_none(run):
+    values = json.loads((run / "evaluation.json").read_text())
+    values["findings"][0]["thresholds"][0]["threshold"] = 0.00031
+    write(run / "evaluation.json", values)
+    table = rows(section(read(render_report(load_folder(run))), "thresholds"))
+    assert table[1][1] == "0.000310"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.5, "0.500"), (0.1236, "0.124"), (0.01236, "0.0124"), (0.00031, "0.000310"), (0.0, "0.000"),
+     (1.0, "1.000"), (2.345e-8, "2.35e-08"), (None, "–")],
+)  # fmt: skip
+def test_thresholds_have_three_digits_that_count(value, text):
+    assert show_threshold(value) == text
+
+
+def test_a_count_that_is_none_is_left_out(run):
+    change(run / "evaluation.json", num_patients="x")
+    assert "25,596 test films" in texts(read(render_report(load_folder(run))).find(".//header"))
+
+
+def test_a_page_elsewhere_leaves_the_run_folder_as_it_is(run, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    page = write_report(run, output=tmp_path / "out" / "one.html")
+    assert page.is_file()
+    assert {path.name for path in (tmp_path / "out" / "plots").iterdir()} == {
+        "roc.png", "learning.png", "calibration.png",
+    }  # fmt: skip
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_a_file_that_goes_meanwhile_is_not_listed(run):
+    (run / "checkpoints" / "gone.npz").symlink_to(run / "removed")  # no longer there when asked
+    assert "checkpoints/" in dict(load_folder(run).files)
+    assert dict(load_folder(run).files)["checkpoints/"] == 1000
+
+
 def test_refused_published_results_are_named_as_such(run):
     refused = {"comparable": [], "refused": "the split patient is not NIH's"}
     change(run / "evaluation.json", published=refused, split_kind="patient")
@@ -188,7 +275,7 @@ def test_the_commands_do_it_again(full_run):
                         "NEW-RUN", "--ranks", "8", "--hosts", "gpu-a:4,gpu-b:4", "--config",
                         str(full_run / "config.json")]  # fmt: skip
     assert words[3] == shlex.split("invoke evaluate --run NEW-RUN --split test "
-                                   "--calibrate temperature --resamples 1000 --seed 0")  # fmt: skip
+                                   "--resamples 1000 --seed 0 --calibrate temperature")  # fmt: skip
     assert words[-1][1:] == json.loads((full_run / "record.json").read_text())["command"]
 
 
@@ -365,8 +452,7 @@ def test_a_run_without_scores_has_no_plots_of_them(tmp_path):
     page = write_report(run, output=tmp_path / "new" / "page.html")
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert not (run / "report.html").exists()
-    assert (run / "plots" / "learning.png").exists()
-    assert not (run / "plots" / "roc.png").exists()
+    assert [path.name for path in (tmp_path / "new" / "plots").iterdir()] == ["learning.png"]
 
 
 def test_an_older_evaluation_without_intervals_is_shown(run):

@@ -1,5 +1,6 @@
 """The picture of a binding plan: which CPUs and which GPU each rank has."""
 
+import math
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -43,7 +44,15 @@ def test_ranks_that_are_not_bound_say_so():
     assert "not bound" in texts(figure.svg)
 
 
-@pytest.mark.parametrize("plan", [{}, {"ranks": 3}, {"ranks": [{}]}, {"ranks": [{"host": "a"}]}])
+def of_cores(*cores):
+    return {"ranks": [{"host": "a", "rank": 0, "threads": 1, "gpu": None, "cores": list(cores)}]}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [{}, {"ranks": 3}, {"ranks": [{}]}, {"ranks": [{"host": "a"}]}, of_cores(math.inf),
+     of_cores(math.nan), of_cores(-1)],
+)  # fmt: skip
 def test_what_is_no_plan_has_no_picture(plan):
     assert draw_binding(plan) == []
 

@@ -100,6 +100,24 @@ def test_curves_of_all_runs_lie_over_each_other(runs):
         )
 
 
+@pytest.mark.parametrize(
+    ("data_sha256", "said"),
+    [
+        (..., ""),
+        ("00" * 32, "These runs were trained on different data: their losses and validation AUROC"),
+        (None, "Not every run says which data it was trained on"),
+    ],
+)
+def test_validation_scores_of_different_data_carry_a_note(runs, data_sha256, said):
+    if data_sha256 is not ...:
+        change(runs[1] / "record.json", data_sha256=data_sha256)
+    tree = read(runs)
+    for name in ("runs", "learning"):
+        notes = [texts(one) for one in section(tree, name).iter("p") if one.get("class") == "note"]
+        assert len(notes) == bool(said)
+        assert all(note.startswith(said) for note in notes)
+
+
 def test_names_are_as_short_as_tells_runs_apart(tmp_path):
     folders = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "c" / "last"]
     assert name_runs([RunFolder(one) for one in folders]) == ["a/run", "b/run", "c/last"]
