@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,7 +39,7 @@ KINDS = (RANK, ALL, ASKED)
 SETTINGS = ("preset=demo", "model=tiny", "device=cpu", "batch_size=8", "epochs=3",
             "checkpoint_steps=5")  # fmt: skip
 PACKAGES = ("tensorflow-cpu", "keras", "horovod")
-PATIENCE_S = 240
+PATIENCE_S = 600
 
 Start = Callable[[Sequence[str]], subprocess.Popen]
 
@@ -89,47 +90,84 @@ def survive(
     chance = random.Random(seed)
     kills = [_kill(start([*program, "--resume"]), run=run, kind=kind, chance=chance)
              for kind in kinds]  # fmt: skip
-    with start([*program, "--resume"]) as last:
-        _, err = last.communicate(timeout=PATIENCE_S)
-    if last.returncode:
-        raise UserError(
-            "a training that finishes in the end", found=str(err), fix="see there",
-            exit_code=EXIT_FAILED,
-        )  # fmt: skip
+    finish(start([*program, "--resume"]), run=run)
     return kills
 
 
+def finish(child: subprocess.Popen, *, run: Path) -> None:
+    """Let a training finish.
+
+    Raises:
+        UserError: it did not, or took too long.
+    """
+    err = _wait(child, run=run)
+    if child.returncode:
+        raise _failure("a training that finishes", found=err)
+
+
 def _kill(child: subprocess.Popen, *, run: Path, kind: str, chance: random.Random) -> Kill:
-    """Let a training take a random number of steps more and end it."""
-    before = _count_lines(run)
-    wanted = before + chance.randint(1, 3)
-    deadline = time.monotonic() + PATIENCE_S
-    while child.poll() is None and _count_lines(run) < wanted:
-        if time.monotonic() > deadline:
-            raise UserError(
-                "a training that goes on", found=f"{_count_lines(run)} lines in {run / METRICS}",
-                fix="see its output", exit_code=EXIT_FAILED,
-            )  # fmt: skip
-        time.sleep(0.01)
-    time.sleep(chance.uniform(0, 0.1))
-    ranks, lines = find_ranks(run), _count_lines(run)
-    rank = chance.choice(sorted(ranks)) if ranks and kind == RANK else None
-    begun = time.perf_counter()
-    if kind == ASKED:
-        child.send_signal(signal.SIGUSR1)
-    elif kind == RANK and rank is not None:
-        _end(ranks[rank])
-    else:
-        for pid in (child.pid, *ranks.values()):
-            _end(pid)
-    while find_ranks(run):
-        time.sleep(0.02)
+    """Let a training take a random number of steps more and end it.
+
+    Raises:
+        UserError: it had ended by itself, stood still, or did not end.
+    """
+    wanted = _count_lines(run) + chance.randint(1, 3)
+    try:
+        _await(lambda: child.poll() is not None or _count_lines(run) >= wanted,
+               what=f"a training that reaches line {wanted} of {run / METRICS}")  # fmt: skip
+        time.sleep(chance.uniform(0, 0.1))
+        ranks, lines = find_ranks(run), _count_lines(run)
+        if child.poll() is not None or not ranks:
+            raise _failure("a training to end", found=f"one that has ended, {lines} lines in {run}")
+        rank = chance.choice(sorted(ranks)) if kind == RANK else None
+        begun = time.perf_counter()
+        if kind == ASKED:
+            child.send_signal(signal.SIGUSR1)
+        elif rank is not None:
+            _end(ranks[rank])
+        else:
+            for pid in (child.pid, *ranks.values()):
+                _end(pid)
+        _await(lambda: not find_ranks(run), what="ranks that end")
+    except UserError:
+        _end_all(child, run=run)
+        raise
     seconds = time.perf_counter() - begun
-    child.communicate(timeout=PATIENCE_S)
+    _wait(child, run=run)
     newest = load_newest(run / "checkpoints", say=_refuse)
     place = place_of(newest.path) if newest else (0, 0)
     error = json.loads((run / "record.json").read_text(encoding="utf-8"))["error"]
     return Kill(kind, rank, lines, child.returncode, round(seconds, 2), *place, error)
+
+
+def _await(true: Callable[[], bool], *, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > deadline:
+            raise _failure(what, found=f"none within {PATIENCE_S} s")
+        time.sleep(0.01)
+
+
+def _wait(child: subprocess.Popen, *, run: Path) -> str:
+    """Return what a training said once it has ended; end it where it does not."""
+    try:
+        return str(child.communicate(timeout=PATIENCE_S)[1])
+    except subprocess.TimeoutExpired as error:
+        _end_all(child, run=run)
+        raise _failure("a training that ends", found=f"none within {PATIENCE_S} s") from error
+
+
+def _end_all(child: subprocess.Popen, *, run: Path) -> None:
+    """End a launcher, what is in its session's group, and the ranks, which may have their own."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    for pid in find_ranks(run).values():
+        _end(pid)
+    child.communicate()
+
+
+def _failure(expected: str, *, found: str) -> UserError:
+    return UserError(expected, found=found, fix="see its output", exit_code=EXIT_FAILED)
 
 
 def _end(pid: int) -> None:
@@ -201,6 +239,11 @@ def is_forward(kills: Sequence[Kill]) -> bool:
     return places == sorted(places)
 
 
+def is_named(kill: Kill) -> bool:
+    """Return whether the run's record tells which rank was killed; True where none was."""
+    return kill.kind != RANK or f"rank {kill.rank} ended: process " in str(kill.error)
+
+
 def launcher(ranks: int) -> Start:
     """Return what starts the training program on some ranks of this machine."""
     plan = plan_ranks(ranks, oversubscribe=True, device="cpu")
@@ -229,6 +272,7 @@ def summarise(kills: Sequence[Kill], *, differences: Sequence[str]) -> list[dict
         ("checkpoints lost", 0 if is_forward(kills) else 1, "checkpoints"),
         ("asked to stop and not 75",
          sum(k.code != EXIT_REQUEUE for k in kills if k.kind == ASKED), "ends"),
+        ("killed ranks that no record names", sum(not is_named(kill) for kill in kills), "ends"),
     ]  # fmt: skip
     for kind in KINDS:
         times = [kill.seconds for kill in kills if kill.kind == kind]
@@ -247,18 +291,14 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.json")
     parser.add_argument("--kills", type=int, default=30, metavar="N")
     parser.add_argument("--ranks", type=int, default=2, metavar="N")
-    parser.add_argument("--epochs", type=int, default=12, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="K")
     arguments = parser.parse_args()
     start = launcher(arguments.ranks)
-    settings = (*SETTINGS, f"epochs={arguments.epochs}")
+    # Between two ends it does at most an epoch or so.
+    settings = (*SETTINGS, f"epochs={2 * arguments.kills + 2}")
     with tempfile.TemporaryDirectory(prefix="chexnet_kills_") as name:
         alone, run = Path(name) / "alone", Path(name) / "killed"
-        with start(words_for(arguments.data, alone, settings=settings)) as first:
-            _, err = first.communicate(timeout=PATIENCE_S)
-        if first.returncode:
-            print(err, file=sys.stderr)
-            return EXIT_FAILED
+        finish(start(words_for(arguments.data, alone, settings=settings)), run=alone)
         kinds = [KINDS[number % len(KINDS)] for number in range(arguments.kills)]
         program = words_for(arguments.data, run, settings=settings)
         kills = survive(program, run=run, start=start, kinds=kinds, seed=arguments.seed)
@@ -266,7 +306,7 @@ def main() -> int:
         kept = len(list_checkpoints(run / "checkpoints"))
     for difference in differences:
         print(f"differs: {difference}", file=sys.stderr)
-    words = f"--kills {arguments.kills} --ranks {arguments.ranks} --epochs {arguments.epochs}"
+    words = f"--kills {arguments.kills} --ranks {arguments.ranks}"
     write_record(
         arguments.output,
         command=["python", "-m", "benchmarks.kills", *words.split()],

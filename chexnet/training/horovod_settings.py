@@ -150,7 +150,7 @@ TUNING_VARIABLES = (
 """What changes how Horovod exchanges, whoever set it."""
 
 DEFAULTS = {"HOROVOD_FUSION_THRESHOLD": str(128 * MIB), "HOROVOD_CYCLE_TIME": "1"}
-"""What Horovod 0.28.1 takes itself: horovod/common/operations.cc, BackgroundThreadLoop."""
+"""What Horovod 0.28 takes itself: horovod/common/operations.cc, BackgroundThreadLoop."""
 
 
 def say_overruled(settings: Sequence[Setting], *, config: TrainConfig) -> list[str]:
