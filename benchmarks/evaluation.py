@@ -5,9 +5,11 @@ the machinery, not of a network's scores) and an untrained run to evaluate on it
 
     python -m benchmarks.evaluation --output FILE.json
 
-The forward pass is DenseNet-121 over the same batches, held in memory; both are timed in turns, in
-one process. Memory is the most that `python -m chexnet evaluate` held, with the network `tiny`, on
-all films less that on a few: what grows with the films.
+The forward pass is DenseNet-121 over the same batches, held in memory; beside it stands
+`predict_split` alone, on one split: no start, no second pass over the validation films, no
+resamples and no heat maps. Both are timed in turns, in one process. Memory is the most that
+`python -m chexnet evaluate` held, with the network `tiny`, on all films less that on a few: what
+grows with the films.
 """
 
 from __future__ import annotations
@@ -174,8 +176,9 @@ def measure_intervals() -> float:
 
 def _describe_rates(rates: dict[str, tuple[float, float]]) -> list[dict[str, object]]:
     of = f"{FORWARD_FILMS} films of {SIZE_PX} px, DenseNet-121, batch {BATCH}, {REPEATS} turns"
+    of += ", median; one split, neither start, resamples nor heat maps"
     return [
-        {"name": name, "value": round(float(rate), 1), "unit": unit, "of": f"{of}, median"}
+        {"name": name, "value": round(float(rate), 1), "unit": unit, "of": of}
         for name, found in rates.items()
         for rate, unit in zip(found, ("images/s", "images/processor-s"), strict=True)
     ]
@@ -213,7 +216,7 @@ def main() -> None:
         packages=PACKAGES,
         results=results,
         ratios={
-            "evaluation over bare forward pass": round(evaluated[0] / bare[0], 3),
+            "predictions of one split over bare forward pass": round(evaluated[0] / bare[0], 3),
             "the same by processor time": round(evaluated[1] / bare[1], 3),
             "memory of all films over that of few": round(all_mib / few_mib, 3),
         },

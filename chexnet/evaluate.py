@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from chexnet import distributed
+from chexnet.config import TrainConfig
 from chexnet.counter import Counter
 from chexnet.data.boxes import BOX_LIST, load_boxes
 from chexnet.distributed import Ranks
@@ -27,7 +28,7 @@ from chexnet.networks.loading import BEST, Loaded, check_films, load_run
 from chexnet.prediction.gallery import write_gallery
 from chexnet.prediction.heatmaps import make_heatmaps
 from chexnet.progress import Reporter
-from chexnet.records import Dataset, load_dataset
+from chexnet.records import Dataset, hash_file, load_dataset
 from chexnet.results.agreement import measure_agreement, place_boxes, summarise
 from chexnet.results.calibration import (
     NONE,
@@ -40,6 +41,7 @@ from chexnet.results.calibration import (
 from chexnet.results.evaluation import TEST, VALIDATION, Assessed, assess, score, write_evaluation
 from chexnet.results.evaluation_text import print_evaluation
 from chexnet.results.intervals import FEWEST_DEFINED, Bootstrap
+from chexnet.results.overlap import Overlap, caution, find_data, find_overlap
 from chexnet.results.predictions import (
     Predict,
     Predictions,
@@ -48,7 +50,7 @@ from chexnet.results.predictions import (
     write_predictions,
 )
 from chexnet.results.published import check_beside, compare, our_films
-from chexnet.run import load_record, load_run_config
+from chexnet.run import CHECKPOINTS, load_run_config
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Request:
         beside: a published result that must stand beside ours; empty for those that may.
         as_json: print the evaluation as JSON instead of tables.
         plan: the launcher's binding plan.
+        device: ``auto``, ``gpu`` or ``cpu``; None for that of the run's configuration.
     """
 
     split: str = TEST
@@ -81,6 +84,26 @@ class Request:
     beside: str = ""
     as_json: bool = False
     plan: Path | None = None
+    device: str | None = None
+
+    def words(self) -> list[str]:
+        """Return the options that decide what evaluation.json holds, where not the default."""
+        values = {
+            "split": self.split, "data": self.data, "checkpoint": self.checkpoint,
+            "calibrate": self.calibrate, "boxes": self.boxes, "beside": self.beside,
+            "method": self.method, "resamples": self.bootstrap.resamples,
+            "seed": self.bootstrap.seed, "device": self.device,
+        }  # fmt: skip
+        plain = Request()
+        usual = {
+            "split": plain.split, "checkpoint": plain.checkpoint, "beside": plain.beside,
+            "method": plain.method, "resamples": plain.bootstrap.resamples,
+            "seed": plain.bootstrap.seed,
+        }  # fmt: skip
+        said = {key: value for key, value in values.items() if value != usual.get(key)}
+        words = [word for key, value in said.items() for word in (f"--{key}", str(value))]
+        gallery = {None: [], True: ["--gallery"], False: ["--no-gallery"]}
+        return words + gallery[self.gallery]
 
 
 @dataclass(frozen=True)
@@ -92,6 +115,7 @@ class _Work:
     ranks: Ranks
     dataset: Dataset
     loaded: Loaded
+    overlap: Overlap
     reporter: Reporter
     say: Callable[[str], None]
 
@@ -122,17 +146,25 @@ def evaluate(run: Path, *, request: Request) -> dict[str, Any]:
     """
     config = load_run_config(run)
     ranks = distributed.start()
-    distributed.select_device(config.device, ranks=ranks, plan=request.plan)
-    dataset = load_dataset(request.data or _find_data(run))
+    _select_device(config, request=request, ranks=ranks)
+    dataset = load_dataset(request.data or find_data(run))
     _check_request(request, dataset=dataset)
-    other = _check_data(run, dataset=dataset, chosen=request.data is not None)
+    overlap = distributed.on_first(
+        partial(
+            find_overlap, run, dataset=dataset, split=request.split,
+            chosen=request.data is not None,
+        ),
+        name="overlap",
+    )  # fmt: skip
+    _check_overlap(run, request=request, overlap=overlap)
     reporter = Reporter(enabled=ranks.is_first)
     say = _say_aside if request.as_json and ranks.is_first else reporter.say
-    if other:
-        say(other)
+    if not overlap.own:
+        say(f"note: {dataset.root} is not what the run was trained on")
     loaded = load_run(run, checkpoint=request.checkpoint, say=say)
+    _check_checkpoint(run, loaded=loaded)
     check_films(loaded.description, dataset=dataset, where=loaded.path)
-    work = _Work(run, request, ranks, dataset, loaded, reporter, say)
+    work = _Work(run, request, ranks, dataset, loaded, overlap, reporter, say)
     predict = make_predict(loaded.model, input_size=work.crop_px)
     predictions = _predict(work, predict, split=request.split)
     boxes = _compare_boxes(work)
@@ -249,14 +281,17 @@ def _calibrate(work: _Work, validation: Predictions | None) -> Calibration:
 def _describe(work: _Work, predictions: Predictions) -> dict[str, Any]:
     """Return what evaluation.json says of what was evaluated."""
     films = our_films(work.dataset, split=predictions.split)
-    same, refused = compare(films)
+    same, refused = compare(films, caution=caution(work.overlap.patients))
     return {
+        "request": work.request.words(),
         "split": predictions.split,
         "split_kind": work.dataset.split,
         "split_title": films.title,
         "data": str(work.dataset.root),
         "data_sha256": work.dataset.sha256,
+        "trained_on_patients": work.overlap.patients,
         "checkpoint": work.loaded.path.name,
+        "checkpoint_sha256": hash_file(work.loaded.path),
         "epoch": work.loaded.description.epoch,
         "ranks": work.ranks.size,
         "published": {"comparable": [one.describe() for one in same], "refused": refused},
@@ -286,31 +321,48 @@ def _check_request(request: Request, *, dataset: Dataset) -> None:
             )
 
 
-def _check_data(run: Path, *, dataset: Dataset, chosen: bool) -> str:
-    """Return a warning where the data is not what the run was trained on, else nothing.
+def _check_overlap(run: Path, *, request: Request, overlap: Overlap) -> None:
+    """Refuse what needs films of patients whom the run has not seen.
 
     Raises:
-        UserError: the run's own folder was prepared again: patients who were trained on may
-            be among the test films now.
+        UserError: a calibration would be fitted on other films than the run's validation, or a
+            published result stand beside a score of patients who were trained on.
     """
-    record = load_record(run)
-    if record is None or record.data_sha256 == dataset.sha256:
-        return ""
-    if not chosen:
+    if request.calibrate not in (None, NONE) and not overlap.own:
         raise UserError(
-            f"the data that the run in {run} was trained on",
-            found=f"{dataset.root} was prepared again since, with another result",
-            fix="prepare it as it was, or name other data with --data DIR",
+            f"the validation films of the run in {run}, to fit a calibration on",
+            found=f"other data in {request.data}, where patients may be whom it was trained on",
+            fix="calibrate without --data, then evaluate with it: the calibration is kept",
         )
-    return f"note: {dataset.root} is not what the run was trained on; patients may overlap"
+    seen = caution(overlap.patients)
+    if request.beside and seen:
+        raise UserError(
+            "films of patients whom the run has not seen, to show published results beside",
+            found=seen,
+            fix="leave --beside out, or evaluate on the run's own data",
+        )
 
 
-def _find_data(run: Path) -> Path:
-    record = load_record(run)
-    if record is None:
+def _check_checkpoint(run: Path, *, loaded: Loaded) -> None:
+    """Refuse a file from elsewhere that another configuration wrote.
+
+    Those in the run's own folder are the run's, also where keys came to the configuration since.
+    """
+    own = loaded.path.resolve().parent == (run / CHECKPOINTS).resolve()
+    if not own and loaded.description.config_sha256 != loaded.config.sha256:
         raise UserError(
-            f"the data folder, from {run / 'record.json'}",
-            found="no such file",
-            fix="name it with --data DIR",
+            f"a checkpoint of the run in {run}",
+            found=f"one of another run, by the hash of its configuration: {loaded.path}",
+            fix="give the --run that wrote it",
         )
-    return Path(record.data)
+
+
+def _select_device(config: TrainConfig, *, request: Request, ranks: Ranks) -> None:
+    device = request.device or config.device
+    try:
+        distributed.select_device(device, ranks=ranks, plan=request.plan)
+    except UserError as error:  # its fix is that of a training
+        fix = error.fix.replace("--set device=cpu", "--device cpu")
+        raise UserError(
+            error.expected, found=error.found, fix=fix, exit_code=error.exit_code
+        ) from error

@@ -39,6 +39,7 @@ RESAMPLES = 1000
         "seed": "of those draws",
         "gallery": "draw heat maps of another split than test, too",
         "no-gallery": "draw no heat maps",
+        "device": "auto takes a GPU where there is one; gpu; cpu; if not that of the run",
         "json": "print evaluation.json, no tables",
         "ranks": "processes that share the films; the numbers stay the same",
         "hosts": HOSTS_HELP,
@@ -62,6 +63,7 @@ def evaluate(
     seed: int = 0,
     gallery: bool = False,
     no_gallery: bool = False,
+    device: str = "",
     json: bool = False,
     ranks: int = UNSAID,
     hosts: str = "",
@@ -86,6 +88,6 @@ def evaluate(
     )  # fmt: skip
     asked = Evaluation(
         Path(run), split, optional_path(data), optional_path(boxes), checkpoint,
-        options, job, enterable(image),
+        options, job, enterable(image), device or None,
     )  # fmt: skip
     return start(asked, dry_run=dry_run)

@@ -1,8 +1,8 @@
 """Whether a probability means what it says, and how to make it so.
 
 Knows Brier score, expected calibration error and the curve behind it, temperature and Platt
-scaling, and the file ``calibration.json`` beside a checkpoint. Leaves which films it is fitted
-on to ``evaluate``: validation, never test.
+scaling, and the file ``calibration-<name>.json`` beside a checkpoint. Leaves which films it is
+fitted on to ``evaluate``: validation, never test.
 
 Networks trained to be right tend to be too sure (Guo et al. 2017). Scaling moves all
 probabilities of a finding together, so it changes neither AUROC nor the order of films; where
@@ -25,7 +25,6 @@ from chexnet.records import hash_file
 from chexnet.run import write_text
 
 SCHEMA_VERSION = 1
-CALIBRATION = "calibration.json"
 NONE, TEMPERATURE, PLATT = "none", "temperature", "platt"
 METHODS = (NONE, TEMPERATURE, PLATT)
 NUM_BINS = 10
@@ -55,7 +54,7 @@ class Calibration:
         return sigmoid(wide * np.array(self.slope) + np.array(self.intercept))
 
     def describe(self) -> dict[str, Any]:
-        """Return what evaluation.json and calibration.json say of it."""
+        """Return what evaluation.json and the calibration's own file say of it."""
         if self.method == NONE:
             return {"method": NONE, "fitted_on": None, "parameters": {}}
         parameters: dict[str, Any] = {"slope": [*self.slope], "intercept": [*self.intercept]}
@@ -98,8 +97,13 @@ def fit_calibration(labels: np.ndarray, *, logits: np.ndarray, method: str) -> C
     return Calibration(method, tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
 
 
+def calibration_path(checkpoint: Path) -> Path:
+    """Return where the calibration of a checkpoint lies: each has its own."""
+    return checkpoint.with_name(f"calibration-{checkpoint.stem}.json")
+
+
 def write_calibration(calibration: Calibration, *, checkpoint: Path) -> Path:
-    """Write ``calibration.json`` beside the checkpoint that it was fitted for."""
+    """Write a calibration beside the checkpoint that it was fitted for."""
     values = {
         "schema_version": SCHEMA_VERSION,
         "checkpoint": checkpoint.name,
@@ -107,7 +111,7 @@ def write_calibration(calibration: Calibration, *, checkpoint: Path) -> Path:
         "findings": [*FINDINGS],
         **calibration.describe(),
     }
-    path = checkpoint.parent / CALIBRATION
+    path = calibration_path(checkpoint)
     write_text(path, text=json.dumps(values, indent=1) + "\n")
     return path
 
@@ -118,7 +122,7 @@ def load_calibration(checkpoint: Path) -> Calibration | None:
     Raises:
         UserError: the file is no calibration of these findings.
     """
-    path = checkpoint.parent / CALIBRATION
+    path = calibration_path(checkpoint)
     if not path.exists():
         return None
     try:

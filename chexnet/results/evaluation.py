@@ -79,11 +79,13 @@ def assess(assessed: Assessed, *, progress: Callable[[int], None] = lambda done:
         "num_defined": scores.num_defined,
         "mean_auprc": scores.mean_auprc,
         "loss": scores.loss,
-        "bootstrap": {"by": "patient", **asdict(assessed.bootstrap)},
+        "bootstrap": {
+            "by": "patient", **asdict(assessed.bootstrap), "refused": intervals.refused,
+        },
         "calibration": assessed.calibration.describe(),
         "thresholds_chosen_on": VALIDATION if assessed.validation else None,
         "findings": _describe_findings(assessed, scores=scores, intervals=intervals),
-    }
+    }  # fmt: skip
 
 
 def write_evaluation(run: Path, *, values: Mapping[str, Any]) -> Path:

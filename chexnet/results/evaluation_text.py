@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from chexnet.results.overlap import caution
 from chexnet.results.thresholds import YOUDEN
 
 Values = Mapping[str, Any]
@@ -24,6 +25,10 @@ def print_evaluation(values: Values, *, console: Console, where: str) -> None:
         console: where to.
         where: the run and the checkpoint.
     """
+    seen = caution(values["trained_on_patients"])
+    if seen:
+        said = f"No result: {seen}."
+        console.print(said, style="bold red", markup=False, highlight=False, soft_wrap=True)
     console.print(_scores(values, where=where))
     console.print(_notes(values), markup=False, highlight=False)
     if any(row["thresholds"] for row in values["findings"]):
@@ -61,6 +66,8 @@ def _notes(values: Values) -> str:
         if bootstrap["resamples"]
         else "no intervals"
     )
+    if bootstrap["refused"]:
+        intervals = f"no intervals: {bootstrap['refused']}"
     probabilities = (
         "probabilities are the network's own, not calibrated"
         if calibration["method"] == "none"
@@ -71,6 +78,11 @@ def _notes(values: Values) -> str:
         notes.append("-: undefined, for want of films with the finding or of films without it")
     if values["split"] == "validation":
         notes.append("these films chose checkpoint and thresholds: on others expect less")
+        if calibration["method"] != "none":
+            notes.append(
+                "the calibration was fitted on these films: Brier and ECE are in-sample, and say "
+                "nothing of others"
+            )
     return "; ".join(notes)
 
 

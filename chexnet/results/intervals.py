@@ -22,6 +22,8 @@ RESAMPLES = 1000
 LEVEL = 0.95
 # An end of the interval wants this many resamples beyond it and inside it.
 FEWEST_DEFINED = 40
+# Resamples of fewer patients are too alike: they say nothing of other patients.
+FEWEST_PATIENTS = 10
 
 Interval = tuple[float, float]
 
@@ -49,11 +51,13 @@ class Intervals:
         mean_auroc: of the mean over the findings that are defined on the films as they are.
         auroc: of each finding.
         auprc: of each finding.
+        refused: why there are none at all, although they were asked for; None otherwise.
     """
 
     mean_auroc: Interval | None
     auroc: tuple[Interval | None, ...]
     auprc: tuple[Interval | None, ...]
+    refused: str | None = None
 
 
 def make_intervals(
@@ -74,9 +78,13 @@ def make_intervals(
         progress: told the number of resamples done.
     """
     num_findings = labels.shape[1]
+    nothing = (None,) * num_findings
     if not how.resamples:
-        nothing = (None,) * num_findings
         return Intervals(None, nothing, nothing)
+    num_patients = len(set(patients))
+    if num_patients < FEWEST_PATIENTS:
+        said = f"{num_patients} patients, and at least {FEWEST_PATIENTS} are needed"
+        return Intervals(None, nothing, nothing, said)
     rankings = [Ranking(labels[:, f], scores=scores[:, f]) for f in range(num_findings)]
     areas = resample(rankings, patients=patients, how=how, progress=progress)
     is_defined = [not np.isnan(ranking.areas()[0]) for ranking in rankings]

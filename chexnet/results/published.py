@@ -108,8 +108,15 @@ def our_films(dataset: Dataset, *, split: str) -> Films:
     return Films(title, split, dataset.split, number)
 
 
-def compare(films: Films) -> tuple[tuple[Result, ...], str]:
-    """Return the published results on the same films, and why the others are not shown."""
+def compare(films: Films, *, caution: str = "") -> tuple[tuple[Result, ...], str]:
+    """Return the published results on the same films, and why the others are not shown.
+
+    Args:
+        films: what ours is measured on.
+        caution: what forbids every comparison, such as patients who were trained on.
+    """
+    if caution:
+        return (), f"no published results are shown: {caution}"
     results = load_published()
     same = tuple(result for result in results if result.films.same(films))
     others: dict[str, list[str]] = {}

@@ -77,6 +77,10 @@ def _add_how(evaluate: argparse.ArgumentParser) -> None:
         help="draw heat maps, or none; they take the place of earlier ones (default: of test)",
     )  # fmt: skip
     evaluate.add_argument("--json", action="store_true", help="print evaluation.json, no tables")
+    evaluate.add_argument(
+        "--device", choices=("auto", "gpu", "cpu"), metavar="NAME",
+        help="auto takes a GPU where there is one; gpu; cpu (default: as the run was trained)",
+    )  # fmt: skip
     evaluate.add_argument("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
 
 
@@ -107,5 +111,6 @@ def _evaluate(arguments: argparse.Namespace) -> None:
             beside=arguments.beside,
             as_json=arguments.json,
             plan=arguments.plan,
+            device=arguments.device,
         ),
     )

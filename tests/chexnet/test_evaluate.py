@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 import chexnet.__main__ as program
+import chexnet.evaluate
 import chexnet.results.evaluation
 from chexnet import distributed
 from chexnet.checkpoint import load_checkpoint, save_checkpoint
@@ -20,9 +22,11 @@ from chexnet.errors import UserError
 from chexnet.evaluate import make_predict, predict_split
 from chexnet.labels import FINDINGS
 from chexnet.networks.loading import load_run
+from chexnet.prepare import prepare_data
 from chexnet.records import load_dataset
 from chexnet.results.calibration import load_calibration
 from chexnet.results.evaluation import load_evaluation
+from chexnet.results.published import Films
 
 SCHEMA = Path(chexnet.results.evaluation.__file__).with_name("evaluation.schema.json")
 SETTINGS = ["preset=demo", "model=tiny", "device=cpu", "batch_size=32", "epochs=2"]
@@ -118,6 +122,10 @@ def test_thresholds_are_chosen_on_validation_and_reported_on_test(run):
     assert found["thresholds_chosen_on"] == "validation"
     _, labels, p = read_predictions(run / "predictions-test.csv")
     _, chosen_on, at = read_predictions(run / "predictions-validation.csv")
+    known = found["findings"][FINDINGS.index("Infiltration")]
+    assert [one["name"] for one in known["thresholds"]] == [
+        "youden", "sensitivity 0.90", "sensitivity 0.95", "specificity 0.90", "specificity 0.95",
+    ]  # fmt: skip
     for f, row in enumerate(found["findings"]):
         for one in row["thresholds"]:
             assert one["threshold"] in at[:, f]
@@ -244,7 +252,7 @@ def test_wrong_weights_cannot_pass(run, capsys, changes, expected):
 
 
 def test_predictions_that_are_no_numbers_are_an_error_that_names_the_films(run, capsys, fast_data):
-    change_checkpoint(run, values=np.nan)
+    change_checkpoint(run, values=3e38)  # finite, as every checkpoint; their products are not
     said = refused(run, capsys, code=1)
     first = (fast_data / "test-films.csv").read_text().splitlines()[1].split(",")[0]
     number = load_dataset(fast_data).splits["test"].num_examples
@@ -290,7 +298,79 @@ def test_the_checkpoint_can_be_chosen(run):
     last = evaluate(run, "--checkpoint", "last")
     assert (last["epoch"], last["checkpoint"]) == (2, paths[-1].name)
     assert evaluate(run, "--checkpoint", paths[0].name)["epoch"] == 1
-    assert evaluate(run, "--checkpoint", str(paths[0]))["epoch"] == 1
+    found = evaluate(run, "--checkpoint", str(paths[0]), "--seed", "5")
+    assert found["epoch"] == 1
+    assert found["checkpoint_sha256"] == hashlib.sha256(paths[0].read_bytes()).hexdigest()
+    assert found["request"] == [
+        "--checkpoint", str(paths[0]), "--resamples", "50", "--seed", "5", "--no-gallery",
+    ]  # fmt: skip
+
+
+def test_a_calibration_of_one_checkpoint_leaves_that_of_another(run):
+    first, last = sorted((run / "checkpoints").glob("epoch-*.npz"))
+    one = evaluate(run, "--checkpoint", first.name, "--calibrate", "platt")["calibration"]
+    other = evaluate(run, "--checkpoint", last.name, "--calibrate", "temperature")["calibration"]
+    assert one["method"] != other["method"]
+    assert evaluate(run, "--checkpoint", first.name)["calibration"] == one
+
+
+def test_a_checkpoint_of_another_run_is_refused(run, known_run, capsys, tmp_path):
+    [other] = (known_run / "checkpoints").glob("epoch-*.npz")
+    assert "one of another run" in refused(run, capsys, "--checkpoint", str(other))
+    [own, *_] = sorted((run / "checkpoints").glob("epoch-*.npz"))
+    shutil.copyfile(own, tmp_path / own.name)
+    assert evaluate(run, "--checkpoint", str(tmp_path / own.name))["epoch"] == 1
+
+
+@pytest.fixture
+def others(fast_data, tmp_path):
+    """Return the same films divided by patient: some of the test films were trained on."""
+    folder = tmp_path / "others"
+    source = fast_data.parent / "nih"
+    prepare_data(source, output=folder, size_px=32, format="fast", split="patient")
+    return folder
+
+
+def patients_of(folder, *splits):
+    rows = [r for s in splits for r in csv.DictReader((folder / f"{s}-films.csv").open())]
+    return {row["patient"] for row in rows}
+
+
+def test_patients_who_were_trained_on_are_counted_and_nothing_stands_beside(
+    run, capsys, fast_data, others, monkeypatch
+):
+    assert evaluate(run)["trained_on_patients"] == 0
+    # As many films as NIH's list has, which would have published results beside them.
+    films = Films("test, NIH's official list", "test", "official", 25_596)
+    monkeypatch.setattr(chexnet.evaluate, "our_films", lambda *_, **__: films)
+    assert evaluate(run)["published"]["comparable"]
+    both = patients_of(others, "test") & patients_of(fast_data, "train", "validation")
+    found = evaluate(run, "--data", str(others))
+    assert found["trained_on_patients"] == len(both) > 0
+    assert found["published"]["comparable"] == []
+    assert f"trained on {len(both)} of the patients" in found["published"]["refused"]
+    assert f"No result: the run was trained on {len(both)} of" in capsys.readouterr().out
+    jsonschema.validate(found, json.loads(SCHEMA.read_text()))
+    assert "has not seen" in refused(run, capsys, "--data", str(others), "--beside", "Wang 2017")
+
+
+def test_nothing_is_calibrated_on_other_data(run, capsys, others):
+    said = refused(run, capsys, "--data", str(others), "--calibrate", "platt")
+    assert "calibrate without --data" in said
+    assert not [*(run / "checkpoints").glob("calibration*")]
+
+
+def test_a_device_that_is_missing_names_the_option_of_evaluate(run, capsys, monkeypatch):
+    asked = []
+
+    def select(device, **_):
+        asked.append(device)
+        raise UserError("GPU 0", found="none", fix="mean it: --set device=cpu")
+
+    monkeypatch.setattr(distributed, "select_device", select)
+    assert "mean it: --device cpu" in refused(run, capsys)
+    refused(run, capsys, "--device", "gpu")
+    assert asked == ["cpu", "gpu"]
 
 
 def test_wrong_use_is_told_with_what_would_be_right(run, capsys, tmp_path):

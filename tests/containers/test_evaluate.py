@@ -35,6 +35,12 @@ def test_one_process_needs_no_launcher(run, capsys):
     assert line[-6:] == ["validation", "--checkpoint", "best", "--calibrate", "platt", "--json"]
 
 
+def test_a_device_can_be_named_for_the_program_and_for_its_image(run, capsys, tmp_path):
+    assert evaluate(Evaluation(run, device="gpu"), dry_run=True) == 0
+    line = printed(capsys)
+    assert line[line.index("--device") + 1] == "gpu"
+
+
 def test_ranks_are_launched_by_a_plan_that_the_program_reads(run, capsys, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_"))]:
         monkeypatch.delenv(name)

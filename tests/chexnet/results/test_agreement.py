@@ -8,6 +8,7 @@ from PIL import Image
 
 from chexnet.data.boxes import Box, load_boxes
 from chexnet.data.films import load_films
+from chexnet.data.stored import read_films
 from chexnet.distributed import Ranks
 from chexnet.labels import FINDINGS
 from chexnet.records import load_dataset
@@ -92,3 +93,28 @@ def test_the_planted_places_agree_with_maps_of_them(fast_data, monkeypatch):
     found = agreement.summarise(measured, placed=placed, file=Path("f"), method="cam")
     assert (found["num_boxes"], found["hit_rate"]) == (len(placed), 1)
     assert sum(row["num_boxes"] for row in found["findings"]) == len(placed)
+
+
+def test_of_the_middle_only_what_lies_in_it_counts(fast_data, monkeypatch):
+    """The middle 24 px of 32: 4 px are cut off at each side."""
+    monkeypatch.setattr(agreement.distributed.hvd, "size", lambda: 1)
+    dataset = load_dataset(fast_data)
+    placed = [
+        PlacedBox(0, 2, (4 / 32, 4 / 32, 16 / 32, 28 / 32)),  # the left half of the middle
+        PlacedBox(1, 2, (0, 0, 10 / 32, 10 / 32)),  # its upper left 6 by 6 px
+        PlacedBox(2, 2, (0, 0, 4 / 32, 1)),  # beside it
+    ]
+    [first, *_] = read_films(dataset, split="test", numbers=[0])
+    seen = []
+
+    def heatmaps(images):
+        seen.append(images)
+        maps = np.zeros((1, 24, 24, 14), np.float32)
+        maps[0, 3, 3, 2], maps[0, 3, 20, 2] = 3, 1  # in the film: row 7, columns 7 and 24
+        return maps
+
+    measured = measure_agreement(
+        heatmaps, placed=placed, dataset=dataset, split="test", crop_px=24, ranks=ALONE
+    )
+    assert np.array_equal(seen[0][0, ..., 0], first[1][4:28, 4:28])
+    assert measured.ravel() == pytest.approx([0.75, 0.5, 1, 0.75, 36 / 576, 1, 0, 0, 0])

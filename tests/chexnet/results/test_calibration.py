@@ -117,6 +117,9 @@ def test_a_file_comes_back_for_its_own_checkpoint_only(tmp_path):
     other = tmp_path / "epoch-0002.npz"
     other.write_bytes(b"weights")
     assert load_calibration(other) is None
+    apart = fit_calibration(labels, logits=logits, method="temperature")
+    write_calibration(apart, checkpoint=other)
+    assert (load_calibration(other), load_calibration(checkpoint)) == (apart, found)
     checkpoint.write_bytes(b"trained further")
     assert load_calibration(checkpoint) is None
 
@@ -138,7 +141,7 @@ def test_a_file_of_something_else_is_refused_by_name(tmp_path, change):
     found = fit_calibration(labels, logits=logits, method="temperature")
     path = write_calibration(found, checkpoint=checkpoint)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(UserError, match=r"calibration\.json|known calibration"):
+    with pytest.raises(UserError, match=r"calibration-epoch-0003\.json|known calibration"):
         load_calibration(checkpoint)
 
 

@@ -22,6 +22,7 @@ SCHEMA = Path(chexnet.results.evaluation.__file__).with_name("evaluation.schema.
 DESCRIBED = {
     "split": "test", "split_kind": "official", "split_title": "test, NIH's official list (…)",
     "data": "d", "data_sha256": "0", "checkpoint": "epoch-0003.npz", "epoch": 3, "ranks": 1,
+    "trained_on_patients": 0, "request": ["--seed", "3"], "checkpoint_sha256": "a" * 64,
     "published": {"comparable": [], "refused": "not shown: others"}, "boxes": None,
     "seconds": 1.5, "images_per_s": 20.0,
 }  # fmt: skip
@@ -83,6 +84,35 @@ def test_tables_say_which_films_and_fit_a_terminal():
     assert "these films chose" in " ".join(
         show(DESCRIBED | judge() | {"split": "validation"}).split()
     )
+
+
+def test_patients_who_were_trained_on_are_told_before_any_score():
+    assert "No result" not in show(DESCRIBED | judge())
+    for seen, said in ((2797, "trained on 2,797 of the patients"), (None, "cannot be told")):
+        shown = " ".join(show(DESCRIBED | judge() | {"trained_on_patients": seen}).split())
+        assert shown.startswith("No result: ")
+        assert said in shown.partition("finding")[0]
+
+
+def test_brier_and_ece_on_the_films_of_the_calibration_are_said_to_be_in_sample():
+    fitted = Calibration("temperature", (0.5,) * 14)
+    described = {"calibration": fitted.describe()}
+    assert "in-sample" not in show(DESCRIBED | judge() | described)
+    assert "in-sample" not in show(DESCRIBED | judge() | {"split": "validation"})
+    assert "in-sample" in show(DESCRIBED | judge() | described | {"split": "validation"})
+
+
+def test_few_patients_have_no_interval_and_the_reason_is_told(tmp_path):
+    few = make_predictions("test", num_films=27)  # of 9 patients
+    values = assess(Assessed(few, None, Calibration(), Bootstrap(resamples=60)))
+    assert values["bootstrap"]["refused"] == "9 patients, and at least 10 are needed"
+    assert values["mean_auroc_interval"] is None
+    assert all(row["auroc_interval"] is None for row in values["findings"])
+    path = write_evaluation(tmp_path, values=DESCRIBED | values)
+    jsonschema.validate(json.loads(path.read_text()), json.loads(SCHEMA.read_text()))
+    shown = " ".join(show(DESCRIBED | values).split())
+    assert "no intervals: 9 patients, and at least 10 are needed" in shown
+    assert judge()["bootstrap"]["refused"] is None
 
 
 def test_published_results_and_boxes_have_tables_of_their_own():

@@ -87,6 +87,17 @@ def test_a_finding_of_one_patient_is_told_by_the_resamples_that_drew_him():
     assert too_few.auroc[1] is None
 
 
+def test_ten_patients_have_an_interval_and_nine_a_reason_for_none():
+    labels, scores, _ = make_films()
+    nine, ten = ([str(film % number) for film in range(len(labels))] for number in (9, 10))
+    few = make_intervals(labels, scores=scores, patients=nine, how=Bootstrap(60))
+    enough = make_intervals(labels, scores=scores, patients=ten, how=Bootstrap(60))
+    assert (few.mean_auroc, few.auroc, few.auprc) == (None, (None, None), (None, None))
+    assert "9 patients" in few.refused
+    assert enough.refused is None
+    assert None not in (enough.mean_auroc, *enough.auroc, *enough.auprc)
+
+
 def test_no_resamples_no_intervals():
     labels, scores, patients = make_films()
     found = make_intervals(labels, scores=scores, patients=patients, how=Bootstrap(0))
