@@ -87,7 +87,7 @@ def _add_profile(verbs: argparse._SubParsersAction) -> None:
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
     add("--plan", type=Path, metavar="FILE", help="binding plan of the launcher")
     add("--check", action="store_true",
-        help="only look whether data, configuration and folder fit; print the settings")  # fmt: skip
+        help="only look whether data, configuration and folder fit; print keys")  # fmt: skip
     profile.set_defaults(work=_profile)
 
 
