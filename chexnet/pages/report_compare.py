@@ -120,12 +120,15 @@ def name_runs(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def group_runs(runs: Sequence[Compared]) -> list[Group]:
-    """Return the runs by the films that they were scored on, in the order they were named."""
+    """Return the runs by the films that they were scored on and had not seen, in their order."""
     scored: dict[tuple[object, ...], list[tuple[Compared, Evaluation]]] = {}
     for run in runs:
         one = choose_main(run.folder)
         if one:
-            films = (one.split, one.split_kind, one.data_sha256, one.num_examples)
+            # A run that was trained on patients of these films says something else of them.
+            films = (
+                one.split, one.split_kind, one.data_sha256, one.num_examples, describe_split(one),
+            )  # fmt: skip
             scored.setdefault(films, []).append((run, one))
     groups = []
     for members in scored.values():

@@ -60,7 +60,13 @@ def test_runs_on_the_same_films_stand_in_one_table(runs):
 
 @pytest.mark.parametrize(
     "other",
-    [{"data_sha256": "00" * 32}, {"split_kind": "patient"}, {"num_examples": 99}],
+    [
+        {"data_sha256": "00" * 32},
+        {"split_kind": "patient"},
+        {"num_examples": 99},
+        {"trained_on_patients": 7},
+        {"trained_on_patients": None},
+    ],
 )
 def test_scores_on_other_films_are_never_in_the_same_table(runs, other):
     change(runs[1] / "evaluation.json", **other)
