@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.record import write_record
@@ -28,6 +29,8 @@ from containers.launchers import Launch, find_launcher
 
 RANKS = 2
 SETTLE_S = 10.0
+# Ranks join within seconds, and leave within a minute.
+PATIENCE_S = 120.0
 WAYS = ("SIGTERM", "SIGINT", "end", "SIGKILL of a rank")
 _RANK = """
 import ctypes, os, pathlib, signal, sys, time
@@ -90,6 +93,9 @@ def run_cycle(way: str, *, mark: str) -> tuple[int, float]:
     Args:
         way: how they are stopped.
         mark: stands in the environment of all that is started.
+
+    Raises:
+        RuntimeError: the ranks did not join, or did not leave.
     """
     with tempfile.TemporaryDirectory(prefix="chexnet_cycle_") as name:
         folder = Path(name)
@@ -101,16 +107,33 @@ def run_cycle(way: str, *, mark: str) -> tuple[int, float]:
         environ = {**project_environ(), "CHEXNET_CYCLE": mark, "TMPDIR": tempfile.gettempdir()}
         child = subprocess.Popen([sys.executable, "-c", _START, *line], env=environ,
                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL)  # fmt: skip
-        ranks = [folder / str(rank) for rank in range(RANKS)]
-        while child.poll() is None and not all(p.exists() and p.read_text() for p in ranks):
-            time.sleep(0.02)
-        begin = time.monotonic()
-        if way == "SIGKILL of a rank":
-            os.kill(int(ranks[-1].read_text()), signal.SIGKILL)
-        elif way != "end":
-            child.send_signal(signal.Signals[way])
-        return child.wait(timeout=120), time.monotonic() - begin
+                                 stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        try:
+            return _stop(child, way, ranks=[folder / str(rank) for rank in range(RANKS)])
+        except BaseException:  # what hangs is not left; what leaves by itself is measured
+            for pid in (child.pid, *_processes(mark)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            child.wait()
+            raise
+
+
+def _stop(child: subprocess.Popen[bytes], way: str, *, ranks: Sequence[Path]) -> tuple[int, float]:
+    """Stop ranks once each has written its file; return the exit code and the seconds it took."""
+    deadline = time.monotonic() + PATIENCE_S
+    while child.poll() is None and not all(p.exists() and p.read_text() for p in ranks):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{RANKS} ranks did not join within {PATIENCE_S:g} s")
+        time.sleep(0.02)
+    begin = time.monotonic()
+    if way == "SIGKILL of a rank":
+        os.kill(int(ranks[-1].read_text()), signal.SIGKILL)
+    elif way != "end":
+        child.send_signal(signal.Signals[way])
+    try:
+        return child.wait(timeout=PATIENCE_S), time.monotonic() - begin
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"no end within {PATIENCE_S:g} s after {way}") from error
 
 
 def run_cycles(count: int, *, ways: Sequence[str] = WAYS) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from containers.launch import project_environ
 from env.stack import PROJECT
 
 RANKS = 2
+PATIENCE_S = 600.0
 HOSTS = "node1:1,node2:1,node3:1"
 _OURS = """
 import sys
@@ -40,13 +42,22 @@ def time_line(line: Sequence[str]) -> float:
     """Run a command line and return its seconds.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: it failed, or did not end.
     """
     begin = time.perf_counter()
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          env=project_environ(), cwd=PROJECT, check=False)  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"{line[0]} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, env=project_environ(),
+                             cwd=PROJECT, start_new_session=True)  # fmt: skip
+    try:
+        said, _ = child.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{line[0]}: no end within {PATIENCE_S:g} s") from error
+    finally:
+        if child.poll() is None:  # and with it what it started, which may hold the pipe
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    if child.returncode:
+        raise RuntimeError(f"{line[0]} failed: {said[-4000:]}")
     return time.perf_counter() - begin
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import jsonschema
@@ -34,6 +35,17 @@ def test_cycles_of_starting_and_stopping_leave_nothing_behind(tmp_path, count):
     assert set(results["left after SIGTERM"]["exit_codes"]) == {"75"}
     assert set(results["left after SIGINT"]["exit_codes"]) == {"75"}
     assert set(results["left after end"]["exit_codes"]) == {"0"}
+
+
+def test_ranks_that_never_join_are_given_up_and_ended(monkeypatch):
+    monkeypatch.setattr(cycles, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(cycles, "_RANK", "import time; time.sleep(60)")
+    with pytest.raises(RuntimeError, match="did not join"):
+        cycles.run_cycle("SIGTERM", mark="never-joined")
+    deadline = time.monotonic() + 10  # killed, they still take a moment to go
+    while cycles._processes("never-joined"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_what_is_left_is_seen(monkeypatch, tmp_path):

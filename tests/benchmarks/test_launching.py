@@ -26,3 +26,9 @@ def test_the_record_has_both_launches_and_their_difference(tmp_path, monkeypatch
 def test_a_command_that_fails_is_no_number():
     with pytest.raises(RuntimeError, match="false failed"):
         launching.time_line(["false"])
+
+
+def test_a_command_without_end_is_ended_with_what_it_started(monkeypatch):
+    monkeypatch.setattr(launching, "PATIENCE_S", 0.5)
+    with pytest.raises(RuntimeError, match="no end within"):
+        launching.time_line(["sh", "-c", "sleep 60 & sleep 60"])

@@ -14,6 +14,7 @@ from containers.launch import run_command
 from containers.stopping import AsRanks
 from env.stack import PROJECT
 
+PATIENCE_S = 60
 # Leaves a line for every signal; on USR1 it goes on for a moment, as a checkpoint takes it.
 CHILD = """
 import pathlib, signal, sys, time
@@ -29,9 +30,18 @@ def note(number, frame):
 for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
     signal.signal(number, note)
 log.write_text("up\\n")
-while True:
+end = time.monotonic() + 120
+while time.monotonic() < end:
     time.sleep(0.05)
+sys.exit(99)
 """
+
+
+def wait_until_up(log):
+    deadline = time.monotonic() + PATIENCE_S
+    while not log.exists() or "up" not in log.read_text():
+        assert time.monotonic() < deadline, "the child did not come up"
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -41,8 +51,7 @@ def send(tmp_path):
 
     def start(*numbers, to=os.getpid):
         def work():
-            while not log.exists() or "up" not in log.read_text():
-                time.sleep(0.02)
+            wait_until_up(log)
             for number in numbers:
                 os.kill(to(), number)
                 time.sleep(0.2)
@@ -97,11 +106,19 @@ def test_ctrl_c_on_a_terminal_reaches_the_ranks_through_us_alone(tmp_path):
     if pid == 0:
         os.chdir(PROJECT)
         os.execv(sys.executable, [sys.executable, "-c", start, *child(log, "leaves")])
-    while not log.exists() or "up" not in log.read_text():
-        time.sleep(0.02)
-    os.write(terminal, b"\x03")
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
+    try:
+        wait_until_up(log)
+        os.write(terminal, b"\x03")
+        deadline = time.monotonic() + PATIENCE_S
+        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+            assert time.monotonic() < deadline, "ctrl-C ended nothing"
+            time.sleep(0.02)
+        pid, status = 0, ended[1]
+    finally:
+        os.close(terminal)  # which hangs up on both, where they are still there
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 75
     assert log.read_text().split() == ["up", "SIGUSR1"]
 
