@@ -150,7 +150,7 @@ def _old(share: _Share) -> tf.data.Dataset:
     )
     films = films.shard(share.size, share.rank)
     films = films.shuffle(SHUFFLE_BUFFER, seed=share.seed)
-    films = films.repeat().skip(share.skip)
+    films = _leave_out(films.repeat(), share.skip)
     return films.batch(share.batch_size, drop_remainder=True).prefetch(1)
 
 
@@ -175,12 +175,15 @@ def _new(share: _Share) -> tf.data.Dataset:
     # map and batch stand side by side, so tf.data makes them one operation
     # (map_and_batch_fusion below); the article's five parallel batches are the
     # number of films in the works.
-    films = (
-        _with_random(records, share.seed)
-        .skip(share.skip)
-        .map(_training_parser(share), num_parallel_calls=PARALLEL_BATCHES * share.batch_size)
+    films = _leave_out(_with_random(records, share.seed), share.skip).map(
+        _training_parser(share), num_parallel_calls=PARALLEL_BATCHES * share.batch_size
     )
     return films.batch(share.batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+def _leave_out(films: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    """Return the stream from its count-th on; the article's own steps where that is all of it."""
+    return films.skip(count) if count else films
 
 
 _TRAINING: dict[str, Callable[[_Share], tf.data.Dataset]] = {"old": _old, "new": _new}

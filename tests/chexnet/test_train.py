@@ -91,7 +91,7 @@ def test_data_that_was_prepared_again_is_not_scored_unasked(
     assert "prepared again" in done.err
     chosen = chexnet("evaluate", "--run", run, "--data", data)
     assert chosen.code == 0
-    assert "patients may overlap" in chosen.out
+    assert "No result: " in chosen.out
 
 
 @pytest.fixture
@@ -190,10 +190,10 @@ def test_on_other_ranks_every_film_still_comes_once(chexnet, start, fast_data, t
 
 
 @pytest.mark.mpi
-def test_resume_of_a_finished_run_changes_nothing(finished, chexnet, small_data):
+def test_resume_of_a_finished_run_changes_nothing(finished, chexnet, fast_data):
     folder, _ = finished
     before, record = read_metrics(folder), read_json(folder / "record.json")
-    done = chexnet("train", "--data", small_data, "--run", folder, "--resume")
+    done = chexnet("train", "--data", fast_data, "--run", folder, "--resume")
     assert done.code == 0, done.err
     assert "finished before" in done.out
     assert read_metrics(folder) == before
