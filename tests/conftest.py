@@ -19,6 +19,8 @@ from env.stack import PROJECT, load_stack
 from recipes.render import render_definition
 
 CA_MARK = "lent to this build by tests/conftest.py"
+# Of a test that is slow or may have to build an image first; others have that of pyproject.toml.
+LONG_LIMIT_S = 7200
 
 
 def content_key(folder, *texts):
@@ -139,6 +141,13 @@ def ordinary(tmp_path_factory):
     device.chmod(0o666)
     yield ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"]
     device.chmod(before)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Give tests that take minutes the time for it."""
+    for item in items if config.pluginmanager.hasplugin("timeout") else ():
+        if item.get_closest_marker("slow") or item.get_closest_marker("container"):
+            item.add_marker(pytest.mark.timeout(LONG_LIMIT_S))
 
 
 def pytest_sessionfinish(session, exitstatus):

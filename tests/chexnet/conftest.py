@@ -1,14 +1,17 @@
 """Made-up data, and programs on real ranks."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 20
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,25 @@ def launch():
     return run
 
 
+class Ended(subprocess.Popen):
+    """A program in a session of its own that a test which fails leaves nothing of."""
+
+    def __exit__(self, *why) -> None:
+        # A launcher ends its ranks, which have groups of their own, at SIGTERM alone.
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.poll() is None:
+                os.killpg(self.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    self.wait(timeout=PATIENCE_S)
+        super().__exit__(*why)
+
+
 @pytest.fixture(scope="session")
 def start():
     """Return a function that starts the program on some ranks and does not wait for it."""
 
     def begin(*words, ranks: int = 0) -> subprocess.Popen:
-        return subprocess.Popen(
+        return Ended(
             command_line(ranks, ["-m", "chexnet", *words]),
             env=clean_environment(),
             stdin=subprocess.DEVNULL,
