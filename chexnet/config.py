@@ -89,11 +89,12 @@ class TrainConfig:
         warmup_epochs: epochs until the scaled rate is reached; fractions are allowed.
         decay: after the warm-up: ``none``, ``cosine``, or ``plateau``: a tenth whenever the
             validation loss has not fallen for an epoch.
-        pipeline: ``old``, ``new``, ``fast``, or ``auto``: the best for the data's format.
+        pipeline: ``old``, ``new``, ``dali``, ``fast``, or ``auto``: the best for the data's format.
         seed: of the initial weights and of the films' order.
         precision: ``float32``, ``mixed_float16`` (with loss scaling), ``mixed_bfloat16``,
             ``float64`` for tests, or ``auto``: ``mixed_float16`` on GPUs, else ``float32``.
-        xla: compile the step with XLA: ``on``, ``off``, or ``auto``: on GPUs, on one rank.
+        xla: compile the step with XLA: ``on``, ``off``, or ``auto``: on GPUs, but where
+            batch statistics cross between ranks.
         steps_per_call: optimizer steps in one call of the compiled loop; 0 chooses by device.
         accumulation_steps: batches whose gradients are added up on a rank before they cross to
             the others and change the weights.

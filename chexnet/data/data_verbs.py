@@ -6,6 +6,7 @@ Knows their options. Leaves the work to the modules of each.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from chexnet.errors import EXIT_FAILED, UserError, name_some
@@ -134,6 +135,7 @@ def _inspect_data(arguments: argparse.Namespace) -> None:
         write_text(arguments.json, text=render_inspection(found))
     if arguments.picture:
         draw_inspection(found, output=arguments.picture)
+        print(f"drew {arguments.picture}", file=sys.stderr)
     print_inspection(found, console=Console())
     if found.wrong:
         raise UserError(

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from chexnet.data.films import load_films
 from chexnet.errors import UserError
+from chexnet.input.fitting import no_dali
 from chexnet.input.order import Order
 from chexnet.records import Dataset
 
@@ -94,12 +95,7 @@ def _build(pipeline: DaliPipeline):  # noqa: ANN202 - DALI's own type, of a pack
     try:
         from nvidia.dali import fn, pipeline_def, types
     except ImportError as error:
-        raise UserError(
-            "NVIDIA DALI, for pipeline=dali",
-            found=str(error),
-            fix="install it beside the environment (docs/pipeline.md), or use pipeline=new; "
-            "data of --format fast needs no decoder at all",
-        ) from error
+        raise no_dali(str(error)) from error
     gpus = tf.config.get_visible_devices("GPU")
 
     @pipeline_def(

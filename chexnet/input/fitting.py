@@ -54,6 +54,18 @@ def check_pipeline(name: str, *, dataset: Dataset) -> None:
             fix=f"use pipeline={' or '.join(fits)}, or prepare the data with --format "
             f"{FORMATS_READ[name]}",
         )
+    if name not in pipelines_here(dataset.format):
+        raise no_dali("not in this environment")
+
+
+def no_dali(found: str) -> UserError:
+    """Return the error for a missing DALI, which is in no stack."""
+    return UserError(
+        "NVIDIA DALI, for pipeline=dali",
+        found=found,
+        fix="install it beside the environment (docs/pipeline.md), or use pipeline=new; "
+        "data of --format fast needs no decoder at all",
+    )
 
 
 def check_crop(crop_px: int, *, dataset: Dataset) -> int:
