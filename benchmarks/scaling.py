@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.record import write_record
 from benchmarks.scaling_rank import INPUTS, SYNTHETIC
 from containers.hosts import HostSlots, take_ranks
-from containers.job import Job
+from containers.job import Job, refuse_misfit
 from containers.launch import Site, launch_command, project_environ, run_command
 from containers.launchers import Launch
 from containers.preflight import prepare_launch
@@ -231,6 +231,7 @@ def run_benchmark(
         UserError: as `measure_series`; no record where ``stand_in`` is.
     """
     beside = _load_results(stand_in) if stand_in else []
+    refuse_misfit(Job(max(series.ranks), series.hosts))  # before films are made for minutes
     # Hosts that are not this one see the folder of the record, not /tmp.
     place = output.resolve().parent if series.hosts else None
     if place and not dry_run:

@@ -56,6 +56,7 @@ def test_advice_follows_from_the_rates(cold, words):
     assert words in line
 
 
+@pytest.mark.slow  # seven processes with TensorFlow
 def test_a_record_of_a_real_run(tmp_path, monkeypatch, capsys):
     sample = make_sample_data(tmp_path / "s", num_images=40, size_px=32, workers=1)
     argv = ["x"]
