@@ -25,12 +25,12 @@ HEADER = "Image Index,Finding Labels,Follow-up #,Patient ID,Size[w,h],\n"
 
 
 def grey(number):
-    return np.full((16, 16), 5 * number, np.uint8)
+    return np.full((16, 16), 23 * number, np.uint8)
 
 
 @pytest.fixture
 def source(tmp_path):
-    """Twelve films of six patients: film n is grey 5 n; one JPEG, one RGBA, one 16 bit."""
+    """Twelve films of six patients: film n is grey 23 n; one JPEG, one RGBA, one 16 bit."""
     folder = tmp_path / "nih"
     (folder / "images").mkdir(parents=True)
     names = [f"{n}.png" for n in range(11)] + ["11.jpeg"]
@@ -75,7 +75,7 @@ def test_every_film_once_with_its_pixels_and_labels(source):
     assert len(together) == 12
     for name, (value, label) in together.items():
         number = int(Path(name).stem)
-        assert abs(value - 5 * number) <= 1, name
+        assert abs(value - 23 * number) <= 1, name
         assert np.flatnonzero(label).tolist() == ([4, 13] if number % 4 == 0 else [])
     test = dataset.splits["test"]
     assert (test.num_examples, test.positives["Hernia"], test.positives["Edema"]) == (4, 1, 0)
