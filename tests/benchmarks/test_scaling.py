@@ -131,6 +131,7 @@ def test_a_missing_record_of_the_stand_in_is_told_before_anything_runs(tmp_path)
         scaling.run_benchmark(SERIES, output=tmp_path / "r.json", stand_in=tmp_path / "none.json")
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_real_series_of_one_and_two_ranks(tmp_path, capsys):
     sample = make_sample_data(tmp_path / "s", num_images=60, size_px=32, workers=1)

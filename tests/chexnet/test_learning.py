@@ -49,6 +49,7 @@ def test_true_labels_are_learned_and_the_heat_lies_where_they_were_planted(score
     assert len(better) >= 12
 
 
+@pytest.mark.slow
 def test_random_labels_give_a_half(score):
     found = score(random_labels=True)
     # 14 findings on some 220 films: the mean of their AUROCs has a standard deviation

@@ -111,6 +111,7 @@ def test_every_shape_is_visible_where_its_box_says_and_mirrors_to_itself():
         assert np.allclose(mirrored, change) or np.allclose(mirrored, -change), finding
 
 
+@pytest.mark.slow
 def test_a_linear_model_cannot_learn_the_findings():
     """The films must need more than a weighted sum of their pixels."""
     films = [planted.draw_film(seed=0, index=index, size_px=64) for index in range(2400)]
