@@ -93,16 +93,18 @@ def test_a_stopped_training_says_so_and_keeps_its_configuration(data, tmp_path):
     folder = tmp_path / "run"
     words = ["train", "--data", str(data), "--run", str(folder), "--ranks", "2", "--no-validate"]
     endless = [*SMALL, "--set", "epochs=100000"]
-    with subprocess.Popen(
-        [*HERE, *words, *endless], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as started:
+    said = tmp_path / "said"
+    with (
+        said.open("w") as file,
+        subprocess.Popen([*HERE, *words, *endless], cwd="/", stdout=file, stderr=file) as started,
+    ):
         deadline = time.monotonic() + 120
         while not list(folder.glob("checkpoints/epoch-*.npz")):
             assert time.monotonic() < deadline
-            assert started.poll() is None
+            assert started.poll() is None, said.read_text()
             time.sleep(0.1)
         started.terminate()
-        assert started.wait(timeout=60) == 75
+        assert started.wait(timeout=60) == 75, said.read_text()
     record = json.loads((folder / "record.json").read_text())
     assert record["status"] == "interrupted"
     done = record["results"].get("epoch", 0)  # it may be stopped while it validates first

@@ -197,5 +197,5 @@ def test_a_folder_that_one_host_lacks(make_lan):
     root = Path(__file__).resolve().parents[2]
     done = lan["node1"].run(sys.executable, "-c", code, cwd=root, timeout=60)
     assert done.returncode == 1, done.stderr
-    assert "rank 1 on node2 does not see it" in done.stdout
+    assert "rank 1 on node2 does not see it" in done.stdout, done.stdout
     assert "/run/lan" not in done.stdout
