@@ -96,7 +96,9 @@ def test_a_stopped_training_says_so_and_keeps_its_configuration(data, tmp_path):
     said = tmp_path / "said"
     with (
         said.open("w") as file,
-        subprocess.Popen([*HERE, *words, *endless], cwd="/", stdout=file, stderr=file) as started,
+        subprocess.Popen(
+            [*HERE, *words, *endless], cwd="/", stdout=file, stderr=file, env=dict(os.environ)
+        ) as started,
     ):
         deadline = time.monotonic() + 120
         while not list(folder.glob("checkpoints/epoch-*.npz")):

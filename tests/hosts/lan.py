@@ -122,12 +122,16 @@ class Host:
         timeout: float = 60,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on this host and return how it ended, with what it printed."""
+        """Run a command on this host and return how it ended, with what it printed.
+
+        Without ``environ`` it gets what Python knows of this process's. A library that joined
+        MPI here has told the C environment of it, and an mpirun that inherits that ends silently.
+        """
         words = list(map(str, argv))
         if cwd:
             words = ["env", "-C", str(cwd), *words]
         return subprocess.run(
-            self.enter(words), env=environ, stdin=subprocess.DEVNULL, capture_output=True,
+            self.enter(words), env=environ or dict(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=timeout, check=check, errors="replace",
         )  # fmt: skip
 
