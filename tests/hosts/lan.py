@@ -131,8 +131,8 @@ class Host:
         if cwd:
             words = ["env", "-C", str(cwd), *words]
         return subprocess.run(
-            self.enter(words), env=environ or dict(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=timeout, check=check, errors="replace",
+            self.enter(words), env=environ or dict(os.environ), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=timeout, check=check, errors="replace",
         )  # fmt: skip
 
     def processes(self) -> dict[int, str]:
