@@ -167,7 +167,8 @@ def at_least(least: int, **values: int) -> None:
     """Refuse numbers that are too small."""
     for name, value in values.items():
         if value < least:
-            raise UserError(f"--{name} of {least} or more", found=str(value), fix="see --help")
+            option = name.replace("_", "-")
+            raise UserError(f"--{option} of {least} or more", found=str(value), fix="see --help")
 
 
 def said(number: int) -> int | None:

@@ -134,7 +134,7 @@ def bench_scaling(
     from containers.hosts import parse_hosts
 
     required(output=output)
-    at_least(1, **{"batch-size": batch_size, "steps": steps, "repeats": repeats})
+    at_least(1, batch_size=batch_size, steps=steps, repeats=repeats)
     at_least(0, crop=crop)
     series = Series(
         parse_ranks(ranks), parse_inputs(input), tuple(Path(one) for one in data or ()),
