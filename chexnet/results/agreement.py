@@ -2,7 +2,8 @@
 
 Knows where a box of the source lies on a prepared film, and two measures: the share of the
 map that lies inside the box, and whether its highest point does (the pointing game, Zhang et
-al. 2018, here without a margin). Leaves the list to ``boxes`` and the maps to ``heatmaps``.
+al. 2018, here without a margin). The highest point is the middle of the highest cell of the
+network's own coarse map. Leaves the list to ``boxes`` and the maps to ``heatmaps``.
 
 By chance a map has as much inside a box as the box covers of the film; so that stands beside.
 """
@@ -116,33 +117,35 @@ def measure_agreement(
         for place, box in enumerate(placed):
             if box.film == number:
                 area = cut_area(box.area, size_px=len(film), crop_px=crop_px)
-                heat = spread(maps[..., box.finding], width=crop_px, height=crop_px)
-                own.append((place, *compare(heat, area=area)))
+                own.append((place, *compare(maps[..., box.finding], area=area, size_px=crop_px)))
         progress(done)
     rows = np.array(own, np.float64).reshape(-1, 4)
     rows = distributed.gather_rows(rows, name=f"{split}.boxes")
     return rows[np.argsort(rows[:, 0]), 1:]
 
 
-def compare(heat: np.ndarray, *, area: Area) -> tuple[float, float, float]:
+def compare(heat: np.ndarray, *, area: Area, size_px: int) -> tuple[float, float, float]:
     """Return the map's share inside an area, the area's share of it, and whether it is hit.
 
     A map that is 0 everywhere has nothing inside and hits nothing.
 
     Args:
-        heat: float [H, W], 0 or more.
+        heat: float [h, w], 0 or more: the coarse map, whose cells cover the film evenly.
         area: left, top, right and bottom as shares, 0 .. 1; what is beyond is not counted.
+        size_px: height and width at which the map, drawn out smoothly, is measured.
     """
-    height, width = heat.shape
     left, top, right, bottom = area
-    across, down = _cover(left, right, width), _cover(top, bottom, height)
+    across, down = _cover(left, right, size_px), _cover(top, bottom, size_px)
     chance = float(across.mean() * down.mean())
-    total = float(heat.sum())
+    smooth = spread(heat, width=size_px, height=size_px)
+    total = float(smooth.sum())
     if total <= 0:
         return 0.0, chance, 0.0
+    # Drawn out, a peak is a plateau, and that of a cell at the border runs to the film's edge.
     y, x = np.unravel_index(int(heat.argmax()), heat.shape)
+    height, width = heat.shape
     hit = left <= (x + 0.5) / width <= right and top <= (y + 0.5) / height <= bottom
-    return float(down @ heat @ across) / total, chance, float(hit)
+    return float(down @ smooth @ across) / total, chance, float(hit)
 
 
 def cut_area(area: Area, *, size_px: int, crop_px: int) -> Area:

@@ -23,12 +23,25 @@ def test_share_chance_and_hit_by_hand():
     heat[1, 1], heat[1, 2], heat[3, 3] = 5, 3, 2
     # The box covers columns 1 and half of 2, row 1: 5 + 3 / 2 of 10, and 1.5 of 16 cells.
     area = (0.25, 0.25, 0.625, 0.5)
-    assert compare(heat, area=area) == (pytest.approx(0.65), pytest.approx(1.5 / 16), 1.0)
-    assert compare(heat, area=(0.75, 0.75, 1.0, 1.0)) == (pytest.approx(0.2), 1 / 16, 0.0)
+    found = compare(heat, area=area, size_px=4)
+    assert found == (pytest.approx(0.65), pytest.approx(1.5 / 16), 1.0)
+    found = compare(heat, area=(0.75, 0.75, 1.0, 1.0), size_px=4)
+    assert found == (pytest.approx(0.2), 1 / 16, 0.0)
 
 
 def test_a_map_of_nothing_has_nothing_inside_and_hits_nothing():
-    assert compare(np.zeros((4, 4)), area=(0, 0, 1, 1)) == (0, 1, 0)
+    assert compare(np.zeros((4, 4)), area=(0, 0, 1, 1), size_px=4) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("cells", [2, 7])
+def test_of_a_single_cell_a_small_box_round_its_middle_is_hit_and_no_other(cells):
+    for row, column in np.ndindex(cells, cells):  # those at the border too
+        heat = np.zeros((cells, cells), np.float32)
+        heat[row, column] = 3.0
+        x, y = (column + 0.5) / cells, (row + 0.5) / cells
+        for aside, hit in ((0, 1), (0.04, 0)):
+            area = (x + aside - 0.02, y - 0.02, x + aside + 0.02, y + 0.02)
+            assert compare(heat, area=area, size_px=224)[2] == hit
 
 
 def test_a_box_of_the_film_is_moved_into_its_middle():
