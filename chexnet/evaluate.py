@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 from rich.console import Console
 
 from chexnet import distributed
-from chexnet.config import TrainConfig
 from chexnet.counter import Counter
 from chexnet.data.boxes import BOX_LIST, load_boxes
 from chexnet.distributed import Ranks
@@ -50,7 +50,7 @@ from chexnet.results.predictions import (
     write_predictions,
 )
 from chexnet.results.published import check_beside, compare, our_films
-from chexnet.run import CHECKPOINTS, load_run_config
+from chexnet.run import load_run_config
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def evaluate(run: Path, *, request: Request) -> dict[str, Any]:
     """
     config = load_run_config(run)
     ranks = distributed.start()
-    _select_device(config, request=request, ranks=ranks)
+    device = _select_device(request.device or config.device, plan=request.plan, ranks=ranks)
     dataset = load_dataset(request.data or find_data(run))
     _check_request(request, dataset=dataset)
     overlap = distributed.on_first(
@@ -161,8 +161,7 @@ def evaluate(run: Path, *, request: Request) -> dict[str, Any]:
     say = _say_aside if request.as_json and ranks.is_first else reporter.say
     if not overlap.own:
         say(f"note: {dataset.root} is not what the run was trained on")
-    loaded = load_run(run, checkpoint=request.checkpoint, say=say)
-    _check_checkpoint(run, loaded=loaded)
+    loaded = load_run(run, checkpoint=request.checkpoint, device=device, say=say)
     check_films(loaded.description, dataset=dataset, where=loaded.path)
     work = _Work(run, request, ranks, dataset, loaded, overlap, reporter, say)
     predict = make_predict(loaded.model, input_size=work.crop_px)
@@ -343,24 +342,16 @@ def _check_overlap(run: Path, *, request: Request, overlap: Overlap) -> None:
         )
 
 
-def _check_checkpoint(run: Path, *, loaded: Loaded) -> None:
-    """Refuse a file from elsewhere that another configuration wrote.
+def _select_device(device: str, *, plan: Path | None, ranks: Ranks) -> str:
+    """Take a device, and return which; `auto` is a GPU where there is one: a score needs none.
 
-    Those in the run's own folder are the run's, also where keys came to the configuration since.
+    Raises:
+        UserError: as `distributed.select_device`.
     """
-    own = loaded.path.resolve().parent == (run / CHECKPOINTS).resolve()
-    if not own and loaded.description.config_sha256 != loaded.config.sha256:
-        raise UserError(
-            f"a checkpoint of the run in {run}",
-            found=f"one of another run, by the hash of its configuration: {loaded.path}",
-            fix="give the --run that wrote it",
-        )
-
-
-def _select_device(config: TrainConfig, *, request: Request, ranks: Ranks) -> None:
-    device = request.device or config.device
+    if device == "auto":
+        device = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
     try:
-        distributed.select_device(device, ranks=ranks, plan=request.plan)
+        return distributed.select_device(device, ranks=ranks, plan=plan)
     except UserError as error:  # its fix is that of a training
         fix = error.fix.replace("--set device=cpu", "--device cpu")
         raise UserError(

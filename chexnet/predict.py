@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from chexnet.errors import EXIT_FAILED, UserError, unknown_name
-from chexnet.networks.loading import BEST, Loaded, find_checkpoint, load_model
+from chexnet.networks.loading import BEST, Loaded, load_run
 from chexnet.prediction.choice import DEFAULT, Choice, parse_choice
 from chexnet.prediction.film_stream import FEW, ReadFilm, read_batches
 from chexnet.prediction.heatmap_files import HeatmapFiles
@@ -30,7 +30,6 @@ from chexnet.prediction.inputs import Input
 from chexnet.prediction.prediction_files import DOCUMENT, Predicted, PredictionFiles
 from chexnet.records import hash_file
 from chexnet.results.calibration import NONE, Calibration, load_calibration
-from chexnet.run import load_run_config
 
 DEVICES = ("auto", "gpu", "cpu")
 CALIBRATED = "Probabilities are calibrated ({method}, fitted on validation)."
@@ -104,7 +103,9 @@ def predict(
             numbers are not finite.
     """
     device = choose_device(options.device)
-    loaded = load_network(run, checkpoint=options.checkpoint, device=device)
+    # Not to stdout, where the JSON document may go.
+    aside = partial(print, file=sys.stderr)
+    loaded = load_run(run, checkpoint=options.checkpoint, device=device, say=aside)
     calibration = load_calibration(loaded.path) or Calibration()
     explain = _make_explain(loaded.model, options=options)
     head = _describe(run, loaded=loaded, calibration=calibration, options=options)
@@ -199,21 +200,6 @@ def choose_device(device: str) -> str:
     for gpu in gpus[:1]:
         tf.config.experimental.set_memory_growth(gpu, True)
     return "gpu" if gpus else "cpu"
-
-
-def load_network(run: Path, *, checkpoint: str, device: str) -> Loaded:
-    """Return the network of a run; on a CPU in single precision, which half only slows there.
-
-    Raises:
-        UserError: as `loading.load_run`.
-    """
-    config = load_run_config(run)
-    # Not to stdout, where the JSON document may go.
-    found = find_checkpoint(run, checkpoint=checkpoint, say=partial(print, file=sys.stderr))
-    if device == "cpu" and found.description.precision.startswith("mixed"):
-        plain = replace(found.description, precision="float32")
-        found = replace(found, description=plain)
-    return Loaded(load_model(found, config=config), found.description, config, found.path)
 
 
 def _make_explain(

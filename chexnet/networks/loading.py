@@ -1,13 +1,13 @@
 """A trained network, out of the run folder that holds it.
 
-Knows which checkpoint is meant, and that a checkpoint of another network, label order,
+Knows which checkpoint is meant, and that a checkpoint of another run, network, label order,
 normalisation or film size is refused by name: a score of weights that never loaded is worse
 than none. Leaves the file itself to ``checkpoint`` and what the network is for to its callers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import keras
@@ -50,27 +50,37 @@ class Loaded:
     path: Path
 
 
-def load_run(run: Path, *, checkpoint: str = BEST, say: Say = print) -> Loaded:
+def load_run(
+    run: Path, *, checkpoint: str = BEST, device: str | None = None, say: Say = print
+) -> Loaded:
     """Return the network of a run with the weights of one of its checkpoints.
 
     Args:
         run: the run folder.
         checkpoint: ``best`` by validation AUROC, ``last``, or a file: its path, or its name
             in the run's folder of checkpoints.
+        device: that it will work on; on a ``cpu`` in single precision, which half only slows
+            there. None: as it was trained.
         say: told about damaged checkpoints that were passed over.
 
     Raises:
         UserError: no run or checkpoint there, a file that is not whole, or one of another
-            network, label order or normalisation.
+            run, network, label order or normalisation.
     """
     config = load_run_config(run)
-    found = find_checkpoint(run, checkpoint=checkpoint, say=say)
+    found = _find_checkpoint(run / CHECKPOINTS, checkpoint=checkpoint, say=say)
+    _check_run(found, run=run, config=config)
+    if device == "cpu" and found.description.precision.startswith("mixed"):
+        found = replace(found, description=replace(found.description, precision="float32"))
     return Loaded(load_model(found, config=config), found.description, config, found.path)
 
 
-def find_checkpoint(run: Path, *, checkpoint: str = BEST, say: Say = print) -> Checkpoint:
-    """Return a checkpoint of a run, read and whole; arguments and errors as `load_run`."""
-    folder = run / CHECKPOINTS
+def is_own(path: Path, *, run: Path) -> bool:
+    """Return whether a checkpoint lies in a run's own folder."""
+    return path.resolve().parent == (run / CHECKPOINTS).resolve()
+
+
+def _find_checkpoint(folder: Path, *, checkpoint: str, say: Say) -> Checkpoint:
     if checkpoint == BEST:
         return load_best(folder, say=say)
     if checkpoint == LAST:
@@ -79,6 +89,20 @@ def find_checkpoint(run: Path, *, checkpoint: str = BEST, say: Say = print) -> C
         return newest or load_best(folder, say=say)
     path = Path(checkpoint)
     return load_checkpoint(path if path.exists() else folder / checkpoint)
+
+
+def _check_run(checkpoint: Checkpoint, *, run: Path, config: TrainConfig) -> None:
+    """Refuse a file from elsewhere that another configuration wrote.
+
+    Those in the run's own folder are the run's, also where keys came to the configuration since.
+    """
+    same = checkpoint.description.config_sha256 == config.sha256
+    if not same and not is_own(checkpoint.path, run=run):
+        raise UserError(
+            f"a checkpoint of the run in {run}",
+            found=f"one of another run, by the hash of its configuration: {checkpoint.path}",
+            fix="give the --run that wrote it",
+        )
 
 
 def load_model(checkpoint: Checkpoint, *, config: TrainConfig) -> keras.Model:

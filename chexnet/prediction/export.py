@@ -22,8 +22,8 @@ from chexnet.errors import EXIT_FAILED, UserError
 from chexnet.files import write_text
 from chexnet.folders import new_folder
 from chexnet.labels import FINDINGS
-from chexnet.networks.loading import BEST, Loaded
-from chexnet.predict import describe_calibration, load_network
+from chexnet.networks.loading import BEST, Loaded, load_run
+from chexnet.predict import describe_calibration
 from chexnet.prediction.overlay import NOT_CLINICAL
 from chexnet.records import hash_file
 from chexnet.results.calibration import Calibration, load_calibration
@@ -81,7 +81,7 @@ def export_run(
         UserError: no run or checkpoint there, an output with something in it, or outputs
             that are not the checkpoint's (exit code 1).
     """
-    loaded = load_network(run, checkpoint=checkpoint, device="cpu")
+    loaded = load_run(run, checkpoint=checkpoint, device="cpu")
     calibration = (load_calibration(loaded.path) if calibrated else None) or Calibration()
     with new_folder(output, marker=CARD, force=force) as folder:
         network = ExportedNetwork(loaded.model, calibration=calibration)

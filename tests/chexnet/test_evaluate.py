@@ -10,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+import tensorflow as tf
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 import chexnet.__main__ as program
@@ -371,6 +372,20 @@ def test_a_device_that_is_missing_names_the_option_of_evaluate(run, capsys, monk
     assert "mean it: --device cpu" in refused(run, capsys)
     refused(run, capsys, "--device", "gpu")
     assert asked == ["cpu", "gpu"]
+    # A program that could use GPUs scores without one where there is none.
+    for gpus in ([], ["GPU:0"]):
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda _, found=gpus: found)
+        refused(run, capsys, "--device", "auto")
+    assert asked[2:] == ["cpu", "gpu"]
+
+
+def test_weights_of_mixed_precision_are_scored_in_single_on_a_cpu(run):
+    evaluate(run, "--checkpoint", "last")
+    *_, exact = read_predictions(run / "predictions-test.csv")
+    change_checkpoint(run, precision="mixed_float16")
+    evaluate(run, "--checkpoint", "last")
+    *_, p = read_predictions(run / "predictions-test.csv")
+    np.testing.assert_allclose(p, exact, atol=1e-7)  # in half they differ by 1e-4
 
 
 def test_wrong_use_is_told_with_what_would_be_right(run, capsys, tmp_path):
