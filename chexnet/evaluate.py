@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from chexnet.data.boxes import BOX_LIST, load_boxes
 from chexnet.distributed import Ranks
 from chexnet.errors import UserError, unknown_name
 from chexnet.metrics import Scores
-from chexnet.networks.loading import BEST, Loaded, check_films, load_run
+from chexnet.networks.loading import BEST, LAST, Loaded, check_films, is_own, load_run
 from chexnet.prediction.gallery import write_gallery
 from chexnet.prediction.heatmaps import make_heatmaps
 from chexnet.progress import Reporter
@@ -38,7 +38,15 @@ from chexnet.results.calibration import (
     load_calibration,
     write_calibration,
 )
-from chexnet.results.evaluation import TEST, VALIDATION, Assessed, assess, score, write_evaluation
+from chexnet.results.evaluation import (
+    TEST,
+    VALIDATION,
+    Assessed,
+    assess,
+    name_films,
+    score,
+    write_evaluation,
+)
 from chexnet.results.evaluation_text import print_evaluation
 from chexnet.results.intervals import FEWEST_DEFINED, Bootstrap
 from chexnet.results.overlap import Overlap, caution, find_data, find_overlap
@@ -66,7 +74,7 @@ class Request:
         bootstrap: how intervals are made.
         boxes: NIH's list of boxes; None for the one in the data folder, if there is one.
         method: of the heat maps, ``cam`` or ``gradcam``.
-        gallery: draw the heat-map gallery of the run; None does so for test films alone.
+        gallery: draw the heat-map gallery of the run; None does so for its own test films alone.
         beside: a published result that must stand beside ours; empty for those that may.
         as_json: print the evaluation as JSON instead of tables.
         plan: the launcher's binding plan.
@@ -122,6 +130,11 @@ class _Work:
     @property
     def crop_px(self) -> int:
         return self.loaded.description.input_size
+
+    @property
+    def other(self) -> str:
+        """Return the hash of the data where they are not the run's own; else nothing."""
+        return "" if self.overlap.own else self.dataset.sha256
 
     def count(self, label: str, *, total: int) -> Counter:
         return Counter(label, total=total, enabled=self.ranks.is_first, bar=self.reporter.terminal)
@@ -245,8 +258,11 @@ def _finish(
         judged = assess(assessed, progress=counter)
     values = _describe(work, predictions) | judged | {"boxes": boxes}
     probabilities = calibration.probabilities(predictions.logits)
-    tables = write_predictions(run, predictions=predictions, probabilities=probabilities)
-    path = write_evaluation(run, values=values)
+    tables = write_predictions(
+        run, predictions=predictions, probabilities=probabilities,
+        films=name_films(request.split, other=work.other),
+    )  # fmt: skip
+    path = write_evaluation(run, values=values, other=work.other)
     if request.as_json:
         print(json.dumps(json.loads(path.read_text(encoding="utf-8")), indent=1))
     else:
@@ -254,11 +270,13 @@ def _finish(
         console = Console(force_terminal=work.reporter.terminal)
         print_evaluation(values, console=console, where=f"{run}, {loaded.path.name}")
     work.say(f"wrote {path} and {tables.name}")
-    if request.gallery if request.gallery is not None else request.split == TEST:
+    is_result = request.split == TEST and work.overlap.own
+    if request.gallery if request.gallery is not None else is_result:
         pictures = write_gallery(
             run, model=loaded.model, dataset=work.dataset, split=request.split,
             names=predictions.names, labels=predictions.labels, probabilities=probabilities,
-            crop_px=work.crop_px, method=request.method, calibrated=calibration.method != NONE,
+            checkpoint_sha256=values["checkpoint_sha256"], crop_px=work.crop_px,
+            method=request.method, calibrated=calibration.method != NONE,
         )  # fmt: skip
         work.say(f"drew {len(pictures)} heat maps in {run / 'plots'}")
     return values
@@ -279,18 +297,21 @@ def _calibrate(work: _Work, validation: Predictions | None) -> Calibration:
 
 def _describe(work: _Work, predictions: Predictions) -> dict[str, Any]:
     """Return what evaluation.json says of what was evaluated."""
+    request, path = work.request, work.loaded.path
+    if request.checkpoint not in (BEST, LAST) and is_own(path, run=work.run):
+        request = replace(request, checkpoint=path.name)  # so that it holds for a new run
     films = our_films(work.dataset, split=predictions.split)
     same, refused = compare(films, caution=caution(work.overlap.patients))
     return {
-        "request": work.request.words(),
+        "request": request.words(),
         "split": predictions.split,
         "split_kind": work.dataset.split,
         "split_title": films.title,
         "data": str(work.dataset.root),
         "data_sha256": work.dataset.sha256,
         "trained_on_patients": work.overlap.patients,
-        "checkpoint": work.loaded.path.name,
-        "checkpoint_sha256": hash_file(work.loaded.path),
+        "checkpoint": path.name,
+        "checkpoint_sha256": hash_file(path),
         "epoch": work.loaded.description.epoch,
         "ranks": work.ranks.size,
         "published": {"comparable": [one.describe() for one in same], "refused": refused},

@@ -52,7 +52,14 @@ from chexnet.pages.report_text import (
     show_share,
     show_threshold,
 )
-from chexnet.pages.report_verdict import NOT_CLINICAL, choose_main, judge
+from chexnet.pages.report_verdict import (
+    NOT_CLINICAL,
+    caution_gallery,
+    choose_main,
+    describe_split,
+    is_of_other_data,
+    judge,
+)
 
 PAGE = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -94,7 +101,8 @@ def render_report(folder: RunFolder) -> str:
         "notes": notes,
         "verdict": judge(folder),
         "main": main,
-        "others": [one for one in folder.evaluations if one is not main],
+        "others": [_describe_other(one, folder) for one in folder.evaluations if one is not main],
+        "gallery_caution": caution_gallery(folder, main),
         "evaluate_command": show_command(["invoke", "evaluate", "--run", folder.path]),
         "learning": build("learning curves", lambda: draw_learning(folder.metrics), []),
         "speed": build("throughput", lambda: draw_speed(folder.metrics), []),
@@ -123,6 +131,12 @@ class _Builder:
         except _ODD as error:
             self._notes.append(f"{name}: not shown, since a file of the run is odd: {error!r}")
             return default
+
+
+def _describe_other(one: Evaluation, folder: RunFolder) -> tuple[str, str, Evaluation]:
+    """Return which films an evaluation is of, what it may be compared with, and itself."""
+    whose = f" of {one.data}" if is_of_other_data(one, folder=folder) else ""
+    return f"{one.split}{whose}", describe_split(one), one
 
 
 def _build_scores(main: Evaluation) -> dict[str, Any]:

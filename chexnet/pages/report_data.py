@@ -97,7 +97,7 @@ class RunFolder:
         config: ``config.json``.
         record: ``record.json``.
         metrics: ``metrics.jsonl``.
-        evaluations: test, validation, train: those that are there.
+        evaluations: test, validation, train, then of other data: those that are there.
         environment: ``environment.json``.
         plan: ``plan.json``.
         dataset: ``dataset.json`` of the data folder that the record names.
@@ -144,7 +144,10 @@ def load_folder(run: Path) -> RunFolder:
     notes: list[str] = []
     record = _object(run / RECORD, notes)
     gallery, rows = _read(run / PLOTS / GALLERY, _load_gallery, notes) or ({}, [])
-    scores = (_read(run / name, _load_evaluation, notes) for name in EVALUATIONS)
+    others = {path.name for path in run.glob("evaluation-*.json")} - {*EVALUATIONS}
+    scores = (
+        _read(run / name, _load_evaluation, notes) for name in (*EVALUATIONS, *sorted(others))
+    )
     return RunFolder(
         path=run,
         config=_object(run / CONFIG, notes),

@@ -91,8 +91,10 @@ class Evaluation:
         split: ``test``, ``validation`` or ``train``.
         split_title: what these films are, in words; empty where it does not say.
         split_kind: how the films were divided: ``official``, ``patient``, ``lists``, ``records``.
+        data: the data folder.
         data_sha256: hash of the dataset.json that describes the films.
-        checkpoint: name of the checkpoint's folder.
+        checkpoint: name of the checkpoint's file.
+        checkpoint_sha256: of that file; empty where it does not say.
         epoch: after which it was written.
         num_examples: films.
         num_patients: their patients, None where it does not say.
@@ -115,8 +117,10 @@ class Evaluation:
     split: str
     split_title: str
     split_kind: str
+    data: str
     data_sha256: str
     checkpoint: str
+    checkpoint_sha256: str
     epoch: int | None
     num_examples: int
     num_patients: int | None
@@ -163,8 +167,10 @@ def parse_evaluation(values: Mapping[str, Any]) -> Evaluation:
         split=str(values["split"]),
         split_title=str(values.get("split_title") or ""),
         split_kind=str(values["split_kind"]),
+        data=str(values.get("data", "")),
         data_sha256=str(values.get("data_sha256", "")),
         checkpoint=str(values.get("checkpoint", "")),
+        checkpoint_sha256=str(values.get("checkpoint_sha256", "")),
         epoch=values.get("epoch"),
         num_examples=int(values["num_examples"]),
         num_patients=_whole(values.get("num_patients")),

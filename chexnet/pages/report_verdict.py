@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chexnet.pages.report_data import RunFolder
-from chexnet.pages.report_scores import OFFICIAL_TEST_FILMS, Evaluation
+from chexnet.pages.report_scores import OFFICIAL_TEST_FILMS, Evaluation, number
 from chexnet.pages.report_text import show_count, show_interval, show_score
 
 NOT_CLINICAL = "Not for clinical use."
@@ -46,7 +46,9 @@ class Verdict:
 def judge(folder: RunFolder) -> Verdict:
     """Return the first lines of a run's page."""
     main = choose_main(folder)
-    tags = [_tag_status(folder), *(_tag_split(main) if main else []), *_tag_machine(folder)]
+    tags = [_tag_status(folder)]
+    tags += [*_tag_split(main), *_tag_origin(folder, main)] if main else []
+    tags += _tag_machine(folder)
     if main is None:
         return Verdict("–", "", _describe_unscored(folder), "", tuple(tags))
     if any(one.calibration for one in main.findings) or main.calibration:
@@ -71,6 +73,27 @@ def choose_main(folder: RunFolder) -> Evaluation | None:
     What was measured on validation or training films is shown, but never as the result.
     """
     return next((one for one in folder.evaluations if one.split == "test"), None)
+
+
+def is_of_other_data(one: Evaluation, *, folder: RunFolder) -> bool:
+    """Return whether an evaluation is of other data than the run was trained on."""
+    own = str(folder.record.get("data_sha256") or "")
+    return bool(own and one.data_sha256) and one.data_sha256 != own
+
+
+def caution_gallery(folder: RunFolder, main: Evaluation | None) -> str:
+    """Return what a reader must know where heat maps are not of what was scored; else nothing."""
+    if main is None:
+        return ""
+    pairs = {
+        "another checkpoint than the scores": ("checkpoint_sha256", main.checkpoint_sha256),
+        "other data than the scores": ("data_sha256", main.data_sha256),
+    }
+    told = [
+        what for what, (key, known) in pairs.items()
+        if known and folder.gallery.get(key, known) != known
+    ]  # fmt: skip
+    return f"These pictures are of {' and of '.join(told)}." if told else ""
 
 
 def describe_films(one: Evaluation) -> str:
@@ -140,6 +163,23 @@ def _tag_split(one: Evaluation) -> list[Tag]:
         were = "1 patient was" if trained == 1 else f"{show_count(trained)} patients were"
         tags.append(Tag(f"{were} trained on", CAUTION))
     return tags
+
+
+def _tag_origin(folder: RunFolder, one: Evaluation) -> list[Tag]:
+    """Return a tag for data or a checkpoint that are not the run's own or its best."""
+    tags = []
+    if is_of_other_data(one, folder=folder):
+        tags.append(Tag("scored on other data than the run's", CAUTION))
+    best = _find_best_epoch(folder)
+    if None not in (best, one.epoch) and best != one.epoch:
+        tags.append(Tag(f"scored after epoch {one.epoch}, and {best} is the best", CAUTION))
+    return tags
+
+
+def _find_best_epoch(folder: RunFolder) -> object:
+    """Return the epoch whose checkpoint is the best: the older of equals; None without any."""
+    ends = [one for one in folder.metrics.epochs if number(one.get("validation_auroc")) is not None]
+    return max(ends, key=lambda one: one["validation_auroc"], default={}).get("epoch")
 
 
 def _tag_machine(folder: RunFolder) -> list[Tag]:

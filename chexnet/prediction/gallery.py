@@ -61,6 +61,7 @@ def write_gallery(
     names: Sequence[str],
     labels: np.ndarray,
     probabilities: np.ndarray,
+    checkpoint_sha256: str,
     crop_px: int = 0,
     method: str = "cam",
     calibrated: bool | None = None,
@@ -77,6 +78,7 @@ def write_gallery(
         names: names of the films, N, in the order of the rows below.
         labels: [N, 14], 0 or 1.
         probabilities: float [N, 14], 0 .. 1.
+        checkpoint_sha256: of the file that the model's weights come from.
         crop_px: the middle of the film that the model looks at; 0 for all of it.
         method: as in `heatmaps.make_heatmaps`.
         calibrated: whether the probabilities are; None where that is not known.
@@ -103,6 +105,7 @@ def write_gallery(
         pictures.append(picture)
     values = {
         "schema_version": SCHEMA_VERSION, "note": NOT_CLINICAL, "split": split, "method": method,
+        "data_sha256": dataset.sha256, "checkpoint_sha256": checkpoint_sha256,
         **({} if calibrated is None else {"calibrated": calibrated}),
         "pictures": [asdict(picture) for picture in pictures],
     }  # fmt: skip

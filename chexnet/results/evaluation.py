@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 TEST, VALIDATION = "test", "validation"
+HASH_DIGITS = 8  # in a file's name
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +49,22 @@ class Assessed:
     bootstrap: Bootstrap
 
 
-def evaluation_path(run: Path, *, split: str = TEST) -> Path:
-    """Return where the evaluation of a split lies: only that of test is called evaluation."""
-    return run / ("evaluation.json" if split == TEST else f"evaluation-{split}.json")
+def evaluation_path(run: Path, *, split: str = TEST, other: str = "") -> Path:
+    """Return where an evaluation lies: only that of the run's own test is called evaluation.
+
+    Args:
+        run: the run folder.
+        split: the side of the data.
+        other: hash of the data, where they are not the run's own.
+    """
+    if split == TEST and not other:
+        return run / "evaluation.json"
+    return run / f"evaluation-{name_films(split, other=other)}.json"
+
+
+def name_films(split: str, *, other: str) -> str:
+    """Return what tells files about some films apart; arguments as `evaluation_path`."""
+    return f"{split}-{other[:HASH_DIGITS]}" if other else split
 
 
 def score(predictions: Predictions) -> Scores:
@@ -88,21 +102,21 @@ def assess(assessed: Assessed, *, progress: Callable[[int], None] = lambda done:
     }  # fmt: skip
 
 
-def write_evaluation(run: Path, *, values: Mapping[str, Any]) -> Path:
-    """Write the evaluation of a split into the run folder and return its path."""
-    path = evaluation_path(run, split=values["split"])
+def write_evaluation(run: Path, *, values: Mapping[str, Any], other: str = "") -> Path:
+    """Write an evaluation into the run folder and return its path, as `evaluation_path` says."""
+    path = evaluation_path(run, split=values["split"], other=other)
     text = json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=1, allow_nan=False)
     write_text(path, text=text + "\n")
     return path
 
 
-def load_evaluation(run: Path, *, split: str = TEST) -> dict[str, Any] | None:
-    """Return the evaluation of a split; None where there is none.
+def load_evaluation(run: Path, *, split: str = TEST, other: str = "") -> dict[str, Any] | None:
+    """Return an evaluation; None where there is none. Arguments as `evaluation_path`.
 
     Raises:
         UserError: the file is damaged or of another schema.
     """
-    path = evaluation_path(run, split=split)
+    path = evaluation_path(run, split=split, other=other)
     if not path.exists():
         return None
     try:

@@ -138,9 +138,11 @@ def render_predictions(predictions: Predictions, *, probabilities: np.ndarray) -
     return stream.getvalue()
 
 
-def write_predictions(folder: Path, *, predictions: Predictions, probabilities: np.ndarray) -> Path:
-    """Write ``predictions-<split>.csv`` into a run folder and return its path."""
-    path = folder / f"predictions-{predictions.split}.csv"
+def write_predictions(
+    folder: Path, *, predictions: Predictions, probabilities: np.ndarray, films: str
+) -> Path:
+    """Write ``predictions-<films>.csv`` into a run folder and return its path."""
+    path = folder / f"predictions-{films}.csv"
     write_text(path, text=render_predictions(predictions, probabilities=probabilities))
     return path
 

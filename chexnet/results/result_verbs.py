@@ -22,7 +22,8 @@ def add_result_verbs(verbs: argparse._SubParsersAction) -> None:
         "average precision of each finding with intervals by patient, calibration, thresholds "
         "chosen on validation, agreement with boxes. Writes evaluation.json (of test) or "
         "evaluation-SPLIT.json, predictions-SPLIT.csv and, of test, plots/gallery-*.png into "
-        "the run folder. A score on validation chose the checkpoint, and is no result.",
+        "the run folder; of other data than the run's, with their hash in the name and no "
+        "gallery. A score on validation chose the checkpoint, and is no result.",
         epilog="Several ranks share the films and give the same numbers: "
         "mpirun -np 2 python -m chexnet evaluate --run DIR",
     )

@@ -62,10 +62,10 @@ def run(finished, tmp_path):
     return tmp_path / "run"
 
 
-def evaluate(run, *words, split="test"):
+def evaluate(run, *words, split="test", other=""):
     words = ["evaluate", "--run", str(run), "--split", split, "--resamples", "50", *words]
     assert program.main([*words, "--no-gallery"]) == 0
-    return load_evaluation(run, split=split)
+    return load_evaluation(run, split=split, other=other)
 
 
 def read_predictions(path):
@@ -165,8 +165,10 @@ def test_1_2_and_3_ranks_and_both_formats_give_the_same_evaluation(
         words = ("--data", data, "--resamples", 50, "--boxes", boxes, "--no-gallery")
         done = chexnet("evaluate", "--run", run, *words, ranks=ranks)
         assert done.code == 0, done.err
-        found.append(load_evaluation(run))
-        tables.append(read_predictions(run / "predictions-test.csv"))
+        other = load_dataset(data).sha256 if data is small_data else ""
+        found.append(load_evaluation(run, other=other))
+        name = f"predictions-test-{other[:8]}.csv" if other else "predictions-test.csv"
+        tables.append(read_predictions(run / name))
     assert [one["ranks"] for one in found] == [1, 2, 3]
     assert found[0]["boxes"]["num_boxes"] > 20
     # Films are predicted in batches of one size, whatever the ranks; 1e-7 is for threads.
@@ -196,16 +198,23 @@ def test_json_is_all_that_is_printed(run, capsys):
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_the_gallery_is_drawn_of_the_films_that_were_evaluated(run):
+def test_the_gallery_is_drawn_of_the_films_that_were_evaluated(run, fast_data):
     words = ["evaluate", "--run", str(run), "--resamples", "0"]
     assert program.main(words) == 0
-    pictures = json.loads((run / "plots" / "gallery.json").read_text())["pictures"]
+    gallery = json.loads((run / "plots" / "gallery.json").read_text())
+    pictures = gallery["pictures"]
+    evaluation = load_evaluation(run)
+    assert (
+        gallery["data_sha256"]
+        == hashlib.sha256((fast_data / "dataset.json").read_bytes()).hexdigest()
+    )
+    assert gallery["checkpoint_sha256"] == evaluation["checkpoint_sha256"]
     names, labels, p = read_predictions(run / "predictions-test.csv")
     for one in pictures:
         f = FINDINGS.index(one["finding"])
         assert labels[names.index(one["film"]), f] == 1
         assert one["probability"] == pytest.approx(p[labels[:, f] == 1, f].max(), abs=1e-6)
-    assert load_evaluation(run)["mean_auroc_interval"] is None
+    assert evaluation["mean_auroc_interval"] is None
     # Another split leaves it alone unless it is asked for.
     assert program.main([*words, "--split", "validation"]) == 0
     assert json.loads((run / "plots" / "gallery.json").read_text())["split"] == "test"
@@ -303,7 +312,7 @@ def test_the_checkpoint_can_be_chosen(run):
     assert found["epoch"] == 1
     assert found["checkpoint_sha256"] == hashlib.sha256(paths[0].read_bytes()).hexdigest()
     assert found["request"] == [
-        "--checkpoint", str(paths[0]), "--resamples", "50", "--seed", "5", "--no-gallery",
+        "--checkpoint", paths[0].name, "--resamples", "50", "--seed", "5", "--no-gallery",
     ]  # fmt: skip
 
 
@@ -346,7 +355,11 @@ def test_patients_who_were_trained_on_are_counted_and_nothing_stands_beside(
     monkeypatch.setattr(chexnet.evaluate, "our_films", lambda *_, **__: films)
     assert evaluate(run)["published"]["comparable"]
     both = patients_of(others, "test") & patients_of(fast_data, "train", "validation")
-    found = evaluate(run, "--data", str(others))
+    own = {path: path.read_bytes() for path in run.glob("*-test.*")} | {
+        path: path.read_bytes() for path in run.glob("evaluation*")
+    }
+    found = evaluate(run, "--data", str(others), other=load_dataset(others).sha256)
+    assert {path: path.read_bytes() for path in own} == own  # the run's own scores stay
     assert found["trained_on_patients"] == len(both) > 0
     assert found["published"]["comparable"] == []
     assert f"trained on {len(both)} of the patients" in found["published"]["refused"]

@@ -252,7 +252,51 @@ def test_validation_scores_are_never_the_result(run):
     assert "mean AUROC –" in head
     assert "no test films were scored yet" in head
     assert f"{values['mean_auroc']:.3f}" in texts(section(tree, "scores"))
-    assert "which are no result" in texts(section(tree, "scores"))
+    assert "chose the checkpoint: this is no result" in texts(section(tree, "scores"))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tag"),
+    [
+        ("evaluation.json", {"data_sha256": "00" * 32}, "scored on other data than the run's"),
+        ("record.json", {"data_sha256": "00" * 32}, "scored on other data than the run's"),
+        ("evaluation.json", {"epoch": 3}, "scored after epoch 3, and 8 is the best"),
+        ("evaluation.json", {}, None),
+        ("record.json", {"data_sha256": None}, None),
+    ],
+)
+def test_a_score_of_other_data_or_of_another_checkpoint_is_marked(run, name, changes, tag):
+    change(run / name, **changes)
+    head = read(render_report(load_folder(run))).find(".//header")
+    tags = {texts(one): one.get("class") for one in head.iter("li")}
+    assert {text for text in tags if text.startswith("scored")} == ({tag} if tag else set())
+    assert tags.get(tag) == ("caution" if tag else None)
+
+
+def test_scores_of_other_data_stand_apart(run):
+    values = json.loads((run / "evaluation.json").read_text())
+    other = {"data": "/else", "data_sha256": "00" * 32, "mean_auroc": 0.6123}
+    write(run / "evaluation-test-00000000.json", values | other | {"trained_on_patients": 3})
+    tree = read(render_report(load_folder(run)))
+    assert f"mean AUROC {values['mean_auroc']:.3f}" in texts(tree.find(".//header"))
+    [row] = [row for row in rows(section(tree, "scores")) if "0.612" in row]
+    assert row[0] == "test of /else"
+    assert row[-1] == "Patients of these films were trained on: this is no result."
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"checkpoint_sha256": "00" * 32}, "of another checkpoint than the scores."),
+        ({"data_sha256": "00" * 32}, "of other data than the scores."),
+    ],
+)
+def test_heat_maps_of_something_else_than_the_scores_are_marked(run, changes, said):
+    change(run / "plots" / "gallery.json", **changes)
+    gallery = section(read(render_report(load_folder(run))), "gallery")
+    notes = [texts(one) for one in gallery.iter("p") if one.get("class") == "note"]
+    assert notes == ([f"These pictures are {said}"] if said else [])
 
 
 def test_the_machine_is_shown_with_what_to_do(full_run):

@@ -46,7 +46,7 @@ def drawn(request, small_data, fast_data, table, tmp_path_factory):
         run, model=build_model("tiny", input_size=24, image_size=24),
         dataset=load_dataset(fast_data if request.param == "fast" else small_data), split="test",
         names=[table.names[row] for row in order], labels=labels, probabilities=probabilities,
-        crop_px=24, calibrated=True,
+        checkpoint_sha256="ab" * 32, crop_px=24, calibrated=True,
     )  # fmt: skip
     return run, labels, [table.names[row] for row in order]
 
@@ -56,6 +56,7 @@ def test_the_surest_positive_film_of_each_finding_is_shown(drawn):
     listed = json.loads((run / "plots" / "gallery.json").read_text())
     jsonschema.validate(listed, json.loads(SCHEMA.read_text()))
     assert listed["calibrated"] is True
+    assert listed["checkpoint_sha256"] == "ab" * 32
     # The probabilities rise with the row: the last positive one is the surest.
     wanted = {
         finding: names[np.flatnonzero(labels[:, index])[-1]]
@@ -88,6 +89,7 @@ def test_the_list_goes_first_and_comes_last(drawn, fast_data, table, tmp_path, m
             run, model=build_model("tiny", input_size=32, image_size=32),
             dataset=load_dataset(fast_data), split="test", names=table.names,
             labels=np.ones((len(table.names), 14)), probabilities=np.ones((len(table.names), 14)),
+            checkpoint_sha256="",
         )  # fmt: skip
     assert list((run / "plots").iterdir()) == []
 
@@ -105,7 +107,7 @@ def test_a_film_of_other_data_is_refused(fast_data, tmp_path):
         write_gallery(
             tmp_path, model=build_model("tiny", input_size=32, image_size=32),
             dataset=load_dataset(fast_data), split="test", names=["strange.png"],
-            labels=np.ones((1, 14)), probabilities=np.ones((1, 14)),
+            labels=np.ones((1, 14)), probabilities=np.ones((1, 14)), checkpoint_sha256="",
         )  # fmt: skip
 
 
