@@ -48,6 +48,7 @@ def predict(
     dry_run: bool = False,
 ) -> int:
     """Predict the findings of your films, with heat maps. Not for clinical use."""
+    from containers.evaluate import find_checkpoint
     from containers.program import run_program
 
     inputs = [Path(one) for one in input or ()]
@@ -55,12 +56,13 @@ def predict(
     at_least(1, batch_size=batch_size)
     folders = {"--output": output, "--heatmap": heatmap}
     written = {option: Path(folder) for option, folder in folders.items() if folder}
+    named, places = find_checkpoint(checkpoint)
     options = [
         *["--run", Path(run)],
         *[word for one in inputs for word in ("--input", one)],
         *[word for pair in written.items() for word in pair],
         *["--method", method, "--findings", findings, "--batch-size", str(batch_size)],
-        *["--checkpoint", checkpoint, "--device", device],
+        *["--checkpoint", named, "--device", device],
         *(["--json"] if json else []),
         *(["--force"] if force else []),
     ]
@@ -68,7 +70,7 @@ def predict(
         "predict",
         options,
         image=enterable(image),
-        reads=[Path(run), *inputs],
+        reads=[Path(run), *inputs, *places],
         # The program makes the folders themselves, once nothing is wrong with what it was given.
         writes=[folder.parent for folder in written.values()],
         dry_run=dry_run,
@@ -97,11 +99,13 @@ def export(
     dry_run: bool = False,
 ) -> int:
     """Write a run's network as a TensorFlow SavedModel that needs nothing of this project."""
+    from containers.evaluate import find_checkpoint
     from containers.program import run_program
 
     required(run=run, output=output)
+    named, places = find_checkpoint(checkpoint)
     options = [
-        *["--run", Path(run), "--output", Path(output), "--checkpoint", checkpoint],
+        *["--run", Path(run), "--output", Path(output), "--checkpoint", named],
         *(["--no-calibration"] if no_calibration else []),
         *(["--force"] if force else []),
     ]
@@ -109,7 +113,7 @@ def export(
         "export",
         options,
         image=enterable(image),
-        reads=[Path(run)],
+        reads=[Path(run), *places],
         writes=[Path(output).parent],
         dry_run=dry_run,
     )

@@ -114,22 +114,29 @@ def _start(asked: Evaluation, launch: Launch, *, site: Site, folder: Path, dry_r
 def _words(asked: Evaluation) -> tuple[list[str | Path], tuple[Path, ...]]:
     """Return the program's options, and what it has to see."""
     words: list[str | Path] = ["--run", asked.run, "--split", asked.split]
-    reads = [asked.run, *([asked.data] if asked.data else data_of(asked.run))]
+    # Of other data, too, its own tell which patients the run has seen.
+    reads = [asked.run, *data_of(asked.run)]
     if asked.data:
         words += ["--data", asked.data]
+        reads.append(asked.data)
     if asked.boxes:
         words += ["--boxes", asked.boxes]
         reads.append(asked.boxes.parent)
-    # A file may be named by its path, or by its name in the run's folder of checkpoints.
-    checkpoint = Path(asked.checkpoint)
-    if checkpoint.is_file():
-        words += ["--checkpoint", checkpoint]
-        reads.append(checkpoint.parent)
-    else:
-        words += ["--checkpoint", asked.checkpoint]
+    named, folders = find_checkpoint(asked.checkpoint)
+    words += ["--checkpoint", named]
+    reads += folders
     if asked.device:
         words += ["--device", asked.device]
     return [*words, *asked.options], tuple(reads)
+
+
+def find_checkpoint(name: str) -> tuple[str | Path, tuple[Path, ...]]:
+    """Return the word that names a checkpoint to the program, and the folders it has to see.
+
+    A file may be named by its path, or by its name in the run's folder of checkpoints.
+    """
+    path = Path(name)
+    return (path, (path.parent,)) if path.is_file() else (name, ())
 
 
 def _device_of(run: Path) -> str:
