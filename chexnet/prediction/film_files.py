@@ -28,6 +28,10 @@ _GREY_MODES = ("L", "1", "LA", "La", "I", "F")
 # First bytes, and what such a file is.
 _OTHERS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF", "a PDF"),
+    (4, b"ftypheic", "a HEIC image"),
+    (4, b"ftypheix", "a HEIC image"),
+    (4, b"ftypmif1", "a HEIC image"),
+    (4, b"ftypavif", "an AVIF image"),
     (4, b"ftyp", "a video"),
     (0, b"\x1aE\xdf\xa3", "a video"),
     (0, b"\x00\x00\x01\xba", "a video"),
@@ -96,6 +100,8 @@ def find_kind(path: Path) -> str:
         BadImageError: it is empty, cannot be read, or something else; the text names it.
     """
     try:
+        if path.is_dir():
+            raise BadImageError("a folder that cannot be searched")
         if not path.is_file():
             raise BadImageError("not a file" if path.exists() else "no such file")
         with path.open("rb") as stream:

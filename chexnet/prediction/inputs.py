@@ -36,7 +36,7 @@ def find_inputs(given: Sequence[Path]) -> list[Input]:
     A file that is named is taken whatever it is. In folders, and all that lies below, those
     are taken whose names end as images do, and those without an ending that say they are
     DICOM, as scanners write them; hidden ones are passed over, and so is DICOMDIR, the
-    list of contents of a disc.
+    list of contents of a disc. What cannot be looked into is taken too, so that it is told.
 
     Raises:
         UserError: a path at which nothing is, or a folder without a file to read.
@@ -63,7 +63,8 @@ def find_inputs(given: Sequence[Path]) -> list[Input]:
 
 def _search(folder: Path) -> Iterator[Input]:
     seen = set()
-    for root, folders, files in os.walk(folder, followlinks=True):
+    closed: list[OSError] = []
+    for root, folders, files in os.walk(folder, followlinks=True, onerror=closed.append):
         # A link that leads back up would never end.
         true = os.path.realpath(root)
         if true in seen:
@@ -75,6 +76,9 @@ def _search(folder: Path) -> Iterator[Input]:
             path = Path(root, name)
             if not name.startswith(".") and _is_wanted(path):
                 yield Input(path, path.relative_to(folder).as_posix())
+    for error in closed:
+        path = Path(error.filename)
+        yield Input(path, path.relative_to(folder).as_posix())
 
 
 def _is_wanted(path: Path) -> bool:
@@ -92,4 +96,4 @@ def _is_wanted(path: Path) -> bool:
         with path.open("rb") as stream:
             return is_dicom(stream.read(132))
     except OSError:
-        return False
+        return True  # reading it says why it cannot be read

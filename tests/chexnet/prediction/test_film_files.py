@@ -43,6 +43,8 @@ def reason(path, trained_px=64):
 CONTENTS = {
     "report.png": (b"%PDF-1.7\n%\xe2\xe3", "a PDF"),
     "clip.jpg": (b"\x00\x00\x00\x20ftypisom\x00\x00", "a video"),
+    "photo.jpg": (b"\x00\x00\x00\x24ftypheic\x00\x00", "a HEIC image"),
+    "photo.png": (b"\x00\x00\x00\x20ftypavif\x00\x00", "an AVIF image"),
     "film.avi": (b"RIFF\x00\x00\x00\x00AVI LIST", "a video"),
     "clip.webm": (b"\x1aE\xdf\xa3\x01\x00", "a video"),
     "scan.png": (b"II*\x00\x08\x00\x00\x00", "a TIFF image"),
@@ -73,7 +75,7 @@ def test_a_name_does_not_make_a_film_nor_unmake_one(tmp_path):
 
 def test_what_is_not_there_or_no_file_is_said(tmp_path):
     assert reason(tmp_path / "gone.png") == "no such file"
-    assert reason(tmp_path) == "not a file"
+    assert reason(tmp_path) == "a folder that cannot be searched"
 
 
 def test_a_truncated_image_is_refused(tmp_path):

@@ -1,10 +1,14 @@
 """Which files are meant by files and folders."""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
+from chexnet.data.pixels import BadImageError
 from chexnet.errors import UserError
+from chexnet.prediction.film_files import find_kind
 from chexnet.prediction.inputs import find_inputs
 
 DICOM = bytes(128) + b"DICM" + bytes(100)
@@ -43,6 +47,25 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.png").write_bytes(b"x")
     assert names(tmp_path) == ["a.png"]
+
+
+def test_what_cannot_be_looked_into_is_taken_and_told(tmp_path, monkeypatch):
+    for name in ("a.png", "closed/b.png", "IM1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    scandir, opened = os.scandir, Path.open
+
+    def refuse(path):
+        if Path(path).name in ("closed", "IM1"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", lambda path: refuse(path) or scandir(path))
+    monkeypatch.setattr(Path, "open", lambda self, *how: refuse(self) or opened(self, *how))
+    found = find_inputs([tmp_path])
+    assert [one.name for one in found] == ["IM1", "a.png", "closed"]
+    for one, reason in ((found[0], "Permission denied"), (found[2], "cannot be searched")):
+        with pytest.raises(BadImageError, match=reason):
+            find_kind(one.path)
 
 
 def test_a_file_that_is_named_is_taken_whatever_it_is(tmp_path):
