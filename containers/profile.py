@@ -18,7 +18,7 @@ from containers.preflight import prepare_launch
 from containers.process import stoppable
 from containers.program import require
 from containers.site import sees_gpus
-from containers.train import ask_device
+from containers.train import ask_device, lend_files
 from containers.weights import settings_with_file, weights_folders
 from env.atomic import write_text
 from env.binding import render_plan
@@ -84,22 +84,17 @@ def profile(asked: Profile, *, dry_run: bool = False) -> int:
 
 
 def _start(asked: Profile, launch: Launch, *, site: Site, folder: Path, dry_run: bool) -> int:
-    """Start the ranks. Those of other hosts see the output's parent, and not the folder here."""
+    """Start the ranks under a plan."""
     plan = folder / PLAN
-    if launch.hosts:
-        plan = asked.output.resolve().parent / f".{asked.output.name}-{PLAN}"
-        site = replace(site, binds=tuple(bind for bind in site.binds if bind != folder))
     if not dry_run:
         write_text(plan, render_plan(launch.plan))
         for path, text in launch.files().items():
             write_text(path, text)
-    program = [*_program(asked), "--plan", str(plan)]
-    try:
-        return simplify(
-            run_command(launch_command(launch, command=program, site=site), dry_run=dry_run)
-        )
-    finally:
-        plan.unlink(missing_ok=True)
+    with lend_files(
+        {"--plan": plan}, launch=launch, site=site, output=asked.output.resolve(), dry_run=dry_run
+    ) as (options, there):  # fmt: skip
+        line = launch_command(launch, command=[*_program(asked), *options], site=there)
+        return simplify(run_command(line, dry_run=dry_run))
 
 
 def _program(asked: Profile) -> list[str]:

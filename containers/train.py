@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,13 +26,13 @@ from containers.launch import (
     run_command,
     simplify,
 )
+from containers.launchers import Launch
 from containers.preflight import Preflight, prepare_launch, run_preflight
 from containers.process import stoppable
 from containers.program import require
 from containers.run_end import INTERRUPTED, close_record, end_of
 from containers.site import sees_gpus
 from containers.weights import settings_with_file, weights_folders
-from env.atomic import write_text
 from env.errors import EXIT_FAILED, EXIT_GOOD, EXIT_REQUEUE, UserError
 
 # An engine without rights may unpack the whole image first.
@@ -111,24 +113,16 @@ def train(training: Training, *, dry_run: bool = False) -> int:
 
 def _start(training: Training, preflight: Preflight, *, dry_run: bool) -> int:
     """Start the training itself, as it was just tried."""
-    program, site = _program(training), preflight.site
-    files = {"--plan": preflight.plan_file}
+    launch, files = preflight.launch, {"--plan": preflight.plan_file}
     if training.validate:
         files["--environment"] = preflight.report_file
-    if preflight.launch.hosts:
-        # Other hosts see the run's folder; the files of this proof lie on this one alone.
-        site = replace(site, binds=tuple(b for b in site.binds if b != preflight.folder))
-        run = training.run.resolve()
-        for path in files.values() if not dry_run else ():
-            write_text(run / path.name, path.read_text(encoding="utf-8"))
-        files = {option: run / path.name for option, path in files.items()}
-    for option, path in files.items():
-        program += [option, str(path)]
-    line = launch_command(preflight.launch, command=program, site=site)
-    before = end_of(training.run)
-    code = simplify(
-        run_command(line, dry_run=dry_run, ask_ranks=preflight.launch.launcher.checkpoint_signal)
-    )
+    before, run = end_of(training.run), training.run.resolve()
+    with lend_files(
+        files, launch=launch, site=preflight.site, output=run, dry_run=dry_run
+    ) as (options, site):  # fmt: skip
+        line = launch_command(launch, command=[*_program(training), *options], site=site)
+        asked = launch.launcher.checkpoint_signal
+        code = simplify(run_command(line, dry_run=dry_run, ask_ranks=asked))
     if code and not dry_run:
         close_record(training.run, code=code)
     # Launchers end what is left once a rank leaves, and may return that rank's code instead.
@@ -145,6 +139,42 @@ def _program(training: Training) -> list[str]:
     for setting in settings_with_file(training.config, training.settings):
         program += ["--set", setting]
     return [*program, "--resume"] if training.resume else program
+
+
+@contextmanager
+def lend_files(
+    files: Mapping[str, Path], *, launch: Launch, site: Site, output: Path, dry_run: bool = False
+) -> Iterator[tuple[list[str], Site]]:
+    """Let all ranks read files of this host, as long as they run.
+
+    Other hosts do not see the folder here, but that in which the output lies: copies lie beside the
+    output for so long. Into it writes the program alone, once it knows that no other does.
+
+    Args:
+        files: by the program's option for each; all in one folder.
+        launch: whose ranks read them.
+        site: where these run.
+        output: the folder that the program makes.
+        dry_run: name the copies, make none.
+
+    Yields:
+        The options with their files, and the site as the ranks have it.
+    """
+    places: dict[Path, Path] = {}
+    if launch.hosts:
+        folders = {path.parent for path in files.values()}
+        site = replace(site, binds=tuple(bind for bind in site.binds if bind not in folders))
+        prefix = f".{output.name}-{os.getpid()}-"
+        places = {path: output.with_name(prefix + path.name) for path in files.values()}
+    copies = {} if dry_run else places
+    try:
+        for path, copy in copies.items():
+            shutil.copyfile(path, copy)
+        given = [(option, str(places.get(path, path))) for option, path in files.items()]
+        yield [word for pair in given for word in pair], site
+    finally:
+        for copy in copies.values():
+            copy.unlink(missing_ok=True)
 
 
 def ask_device(program: Sequence[str], *, site: Site, data: Path, dry_run: bool) -> tuple[int, str]:

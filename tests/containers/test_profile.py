@@ -80,9 +80,11 @@ def test_a_dry_run_prints_both_lines_and_leaves_nothing(tmp_path, capsys):
 
 
 def test_the_plan_of_other_hosts_lies_where_they_see_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("os.getpid", lambda: 7)
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "ssh")
     job = Job(hosts=parse_hosts("a:1,b:1", resolve=False), launcher="mpirun", oversubscribe=True)
     asked = Profile(tmp_path / "data", tmp_path / "out", job)
     assert profile(asked, dry_run=True) == 0
     launch = shlex.split(capsys.readouterr().out.splitlines()[-1])
-    assert launch[launch.index("--plan") + 1] == str(tmp_path / ".out-plan.json")
+    assert launch[launch.index("--plan") + 1] == str(tmp_path / ".out-7-plan.json")
+    assert list(tmp_path.iterdir()) == []

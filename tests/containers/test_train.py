@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from containers import train as module
+from containers.hosts import HostSlots
 from containers.job import Job
-from containers.launch import Site
+from containers.launch import Site, plan_ranks
+from containers.launchers import Launch
 from containers.train import Training, ask_device, train
+from env.binding import render_plan
 from env.errors import UserError
 
 
@@ -168,6 +171,40 @@ def test_a_look_at_the_configuration_that_hangs_is_given_up(tmp_path, monkeypatc
             time.sleep(0.05)
     with pytest.raises(UserError, match="no-such-program"):
         ask_device(["no-such-program"], site=Site(), data=tmp_path, dry_run=False)
+
+
+# Refused, since another training has the folder; and nothing to do in a run that has finished.
+@pytest.mark.parametrize("code", [2, 0])
+def test_a_start_on_other_hosts_that_trains_nothing_leaves_the_run_as_it_was(
+    tmp_path, monkeypatch, code
+):
+    run, seen = tmp_path / "run", {}
+    run.mkdir()
+    old = {"plan.json": "of the run", "environment.json": "of the run", "record.json": "{}"}
+    for name, text in old.items():
+        (run / name).write_text(text)
+    launch = Launch(plan_ranks(2, oversubscribe=True, device="cpu"),
+                    hosts=(HostSlots("a", 1), HostSlots("b", 1)))  # fmt: skip
+
+    def validate(preflight, **_):
+        preflight.report_file.write_text("of the start")
+        return 0
+
+    def look(argv, **_):
+        for option in ("--plan", "--environment"):
+            path = Path(argv[argv.index(option) + 1])
+            seen[option] = path.read_text()
+            assert path.parent == tmp_path  # which they see
+        return code
+
+    monkeypatch.setattr(module, "ask_device", lambda program, **_: (0, "cpu"))
+    monkeypatch.setattr(module, "prepare_launch", lambda job, **_: (launch, 0))
+    monkeypatch.setattr(module, "run_preflight", validate)
+    monkeypatch.setattr(module, "run_command", look)
+    assert train(Training(tmp_path, run)) == code
+    assert seen == {"--plan": render_plan(launch.plan), "--environment": "of the start"}
+    assert {path.name: path.read_text() for path in run.iterdir()} == old
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(("code", "ours"), [(1, 1), (2, 2), (3, 1), (137, 1), (143, 1)])
