@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chexnet.training.speed import STEPS_PER_CALL
+
 INPUT, COMMUNICATION, LAUNCH, COMPUTE = KINDS = (
     "input-bound", "communication-bound", "launch-bound", "compute-bound",
 )  # fmt: skip
@@ -35,18 +37,21 @@ class Times:
 
     Attributes:
         ranks: how many train together.
-        batch_size: films of a rank in a step.
+        batch_size: films of a rank in a step, those of all its batches.
         pipeline: what fed the steps, one of `chexnet.input.fitting.PIPELINES`.
         device: ``cpu`` or ``gpu``.
         precision: of the computation.
         xla: ``on`` or ``off``.
         steps_per_call: steps in one call of the compiled loop.
+        accumulation_steps: batches of a rank in a step.
+        compression: of what crosses, ``fp16`` or ``none``.
+        batch_statistics: of batch normalisation, ``local`` or ``global``.
         threads: cores of a rank.
         step_s: of a step with films from the pipeline, s.
         wait_s: of that, spent waiting for films, on the rank that waits longest.
         memory_step_s: of a step with one batch kept in memory.
         exchange_s: of the exchange of gradients alone; 0 on one rank.
-        exchange_mib: of the gradients, MiB.
+        exchange_mib: what crosses of the gradients of a rank, MiB.
         other_batch_size: films of the other batch.
         other_step_s: of a step with such a batch in memory.
         gpu_use: 0 .. 1, mean over the ranks' GPUs while they trained; None without any.
@@ -59,6 +64,9 @@ class Times:
     precision: str
     xla: str
     steps_per_call: int
+    accumulation_steps: int
+    compression: str
+    batch_statistics: str
     threads: int
     step_s: float
     wait_s: float
@@ -73,6 +81,16 @@ class Times:
     def images_per_s(self) -> float:
         """Return the films of all ranks together."""
         return self.ranks * self.batch_size / self.step_s
+
+    @property
+    def crossing_statistics(self) -> bool:
+        """Return whether batch normalisation exchanges within the step, which XLA refuses."""
+        return self.batch_statistics == "global" and self.ranks > 1
+
+    @property
+    def may_compile(self) -> bool:
+        """Return whether ``xla=on`` is a change, and one that is taken."""
+        return self.xla != "on" and not self.crossing_statistics
 
 
 @dataclass(frozen=True)
@@ -227,25 +245,34 @@ def _advise_input(times: Times, shares: Shares) -> list[str]:
 
 
 def _advise_exchange(times: Times, shares: Shares) -> list[str]:
-    return [
-        "--set accumulation_steps=4 exchanges a quarter as often: "
-        f"{_faster(0.75 * shares.exchange)} ({4 * times.ranks * times.batch_size} films a step)",
-        "--set compression=fp16 halves what crosses: "
-        f"{times.exchange_mib / 2:.3g} MiB instead of {times.exchange_mib:.3g}",
-        "look for a rank that comes late or a slow network: timeline.json, invoke bench-allreduce, "
-        "invoke validate-env",
+    advice = [
+        f"--set accumulation_steps={4 * times.accumulation_steps} exchanges a quarter as often: "
+        f"{_faster(0.75 * shares.exchange)} ({4 * times.ranks * times.batch_size} films a step)"
     ]
+    if times.compression == "none":
+        mib = times.exchange_mib
+        advice.append(
+            f"--set compression=fp16 halves what crosses: {mib / 2:.3g} MiB instead of {mib:.3g}"
+        )
+    advice.append("look for a rank that comes late or a slow network: timeline.json, "
+                  "invoke bench-allreduce, invoke validate-env")  # fmt: skip
+    return advice
 
 
 def _advise_fixed(times: Times, shares: Shares) -> list[str]:
-    larger = f"--set batch_size={4 * times.batch_size}: fixed costs of {shares.fixed:.0%} of a step"
-    advice = [f"{larger} are shared by four times the films"]
-    if times.device == "gpu" and times.steps_per_call < 10:
-        advice.append(f"--set steps_per_call=10 instead of {times.steps_per_call}: "
+    batch = 4 * times.batch_size // times.accumulation_steps
+    advice = [f"--set batch_size={batch}: fixed costs of {shares.fixed:.0%} of a step are shared "
+              "by four times the films"]  # fmt: skip
+    usual = STEPS_PER_CALL[times.device]
+    if times.steps_per_call < usual:
+        advice.append(f"--set steps_per_call={usual} instead of {times.steps_per_call}: "
                       "no return to Python between steps")  # fmt: skip
-    if times.xla != "on":
+    if times.crossing_statistics:
+        advice.append("--set batch_statistics=local: two small exchanges a layer less")
+    if times.may_compile:
         advice.append("--set xla=on joins operations, so that fewer have to be started")
-    advice.append("use fewer ranks, with more films each, for a network as small as this")
+    if times.ranks > 1:
+        advice.append("use fewer ranks, with more films each, for a network as small as this")
     return advice
 
 
@@ -255,7 +282,7 @@ def _advise_compute(times: Times, shares: Shares) -> list[str]:
         if not times.precision.startswith("mixed"):
             advice.append(f"--set precision=mixed_float16 instead of {times.precision}: "
                           "half the bytes, and tensor cores")  # fmt: skip
-        if times.xla != "on":
+        if times.may_compile:
             advice.append("--set xla=on: fewer passes over the memory")
     more = 2 * times.ranks
     advice.append(

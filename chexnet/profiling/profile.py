@@ -36,7 +36,7 @@ EXCHANGES = 10
 # Small, so that weights stay numbers whatever is repeated, and not 0, which Adam might skip.
 RATE = 1e-6
 
-_BYTES = {"float32": 4, "float64": 8}
+_BYTES = {"float16": 2, "float32": 4, "float64": 8}
 
 Batch = tuple[tf.Tensor, tf.Tensor]
 
@@ -191,7 +191,6 @@ class Bench:
         means = {name: fmean(one[name] for one in by_rank) for name in mine}
         # The others wait for it in the exchange.
         means["wait_s"] = max(one["wait_s"] for one in by_rank)
-        gradients = self._trainer.model.trainable_variables
         times = Times(
             ranks=self._ranks.size,
             batch_size=config.batch_size * config.accumulation_steps,
@@ -201,8 +200,11 @@ class Bench:
             precision=config.precision,
             xla=config.xla,
             steps_per_call=config.steps_per_call,
+            accumulation_steps=config.accumulation_steps,
+            compression=config.compression,
+            batch_statistics=config.batch_statistics,
             threads=tf.config.threading.get_intra_op_parallelism_threads(),
-            exchange_mib=sum(math.prod(v.shape) * _BYTES[v.dtype] for v in gradients) / 2**20,
+            exchange_mib=_count_bytes(config, self._trainer) / 2**20,
             gpu_use=mean_use([(name, uses) for name, _, uses, _ in told]),
             **means,
         )
@@ -224,6 +226,15 @@ def _make_exchange(config: TrainConfig, trainer: Trainer) -> Callable[[], tf.Ten
     exchange = make_exchange(config)
     like = [tf.zeros(v.shape, v.dtype) for v in trainer.model.trainable_variables]
     return tf.function(lambda: tf.add_n([tf.reshape(g, [-1])[0] for g in exchange(like)]))
+
+
+def _count_bytes(config: TrainConfig, trainer: Trainer) -> int:
+    """Return the bytes that cross of a rank's gradients."""
+    squeezed = config.compression == "fp16"
+    return sum(
+        math.prod(v.shape) * _BYTES["float16" if squeezed else v.dtype]
+        for v in trainer.model.trainable_variables
+    )
 
 
 def _resize(batch: Batch, films: int) -> Batch:

@@ -1,5 +1,6 @@
 """What limits a training, on situations that are planted: each must get its verdict."""
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -25,6 +26,8 @@ SCHEMA = json.loads(
 
 # Far more than a step of eight films through the tiny network takes on the busiest machine.
 SLEEP_S = 0.25
+# Of the tiny network: 8 x 27 + 16 x 72 + 32 x 144, 2 x 56 of normalisation, a head of 32 x 14 + 14.
+WEIGHTS = 216 + 1152 + 4608 + 112 + 462
 
 
 def make_bench(data, *, kind=Bench, **changes):
@@ -102,6 +105,12 @@ def test_planted_times_get_their_verdict(planted, seconds, kind):
     assert judge(times).kind == kind
 
 
+@pytest.mark.parametrize(("compression", "size"), [("none", 4), ("fp16", 2)])
+def test_what_crosses_is_counted_as_it_is_sent(planted, compression, size):
+    config = dataclasses.replace(planted._config, compression=compression)
+    assert chexnet.profiling.profile._count_bytes(config, planted._trainer) == size * WEIGHTS
+
+
 def verdicts(bench, *, steps):
     """Measure again where something else was busy, as the page about profiles advises."""
     return (judge(bench.measure(steps=steps).times).kind for _ in range(3))
@@ -158,10 +167,7 @@ def test_slowed_allreduce(fast_data, launch, tmp_path):
     assert found["verdict"]["kind"] == COMMUNICATION
     assert [row["rank"] for row in found["by_rank"]] == [0, 1]
     assert all(row["exchange_s"] > 0.095 for row in found["by_rank"])
-    # Of the tiny network: 8 x 27 + 16 x 72 + 32 x 144 weights, 2 x 56 of normalisation, a head of
-    # 32 x 14 + 14; float32.
-    weights = 216 + 1152 + 4608 + 112 + 462
-    assert found["times"]["exchange_mib"] == pytest.approx(4 * weights / 2**20)
+    assert found["times"]["exchange_mib"] == pytest.approx(4 * WEIGHTS / 2**20)
     assert found["files"]["kept"] == ["timeline.json", "trace"]
     assert "ALLREDUCE" in (folder / "timeline.json").read_text()
     assert list((folder / "trace").rglob("*.xplane.pb"))
