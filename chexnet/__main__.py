@@ -30,7 +30,8 @@ from chexnet.training.train_verbs import add_train_verbs
 
 # How many ranks there are and which this is, before Horovod is there to ask.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID")
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+# Of a file that is open: the error does not name it.
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What a shell says of a program that SIGPIPE ended.
 EXIT_PIPE = 128 + signal.SIGPIPE
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE", "SLURM_NTASKS")
@@ -64,11 +65,11 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "stopped by ctrl-C", EXIT_FAILED
-    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+    if isinstance(error, OSError) and (error.filename or error.errno in _OF_THE_DISK):
         message = UserError(
-            "a disk to write to",
-            found=f"{error.filename or 'a file'}: {error.strerror}",
-            fix="make room or choose another folder, then run the same command again",
+            "files and folders that can be read and written",
+            found=f"{error.filename2 or error.filename or 'a file'}: {error.strerror}",
+            fix="correct the path, its rights or the room on its disk, and run the command again",
         )
         return str(message), EXIT_FAILED
     return traceback.format_exc().rstrip(), EXIT_FAILED

@@ -30,6 +30,8 @@ CHECKPOINTS = "checkpoints"
 BAD_BATCH = "bad-batch.json"
 # What a launcher may put there before the training starts, and the lock.
 ALLOWED_BEFORE = frozenset({ENVIRONMENT, LOCK, PLAN, "records"})
+# Logs, and what is left where a program was killed while it wrote its first file.
+_ALLOWED_PATTERNS = ("*.log", "autotune*.csv", ".*.tmp")
 # The files of a run, by the names of those who write them.
 FILES = (CONFIG, ENVIRONMENT, RECORD, METRICS, CHECKPOINTS, BAD_BATCH)
 
@@ -90,6 +92,7 @@ def begin_run(
             record,
             started=before.started,
             resumed_from=before.resumed_from,
+            position=before.position,
             throughput=before.throughput,
             results=before.results,
         )
@@ -115,12 +118,9 @@ def check_folder(
         UserError: something else is there, or a run of another configuration or on
             other data.
     """
-    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    there = [
-        name for name in there
-        if name not in ALLOWED_BEFORE and not fnmatch(name, "*.log")
-        and not fnmatch(name, "autotune*.csv")
-    ]  # fmt: skip
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    there = [name for name in names if name not in ALLOWED_BEFORE
+             and not any(fnmatch(name, pattern) for pattern in _ALLOWED_PATTERNS)]  # fmt: skip
     if there and not resume:
         raise UserError(
             f"an empty or new run folder at {folder}",

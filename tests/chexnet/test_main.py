@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,32 @@ def test_exit_codes(monkeypatch, capsys, error, code, expected):
     monkeypatch.setattr(result_verbs, "_evaluate", fail)
     assert program.main(["evaluate", "--run", "r"]) == code
     assert expected in capsys.readouterr().err
+
+
+def test_a_path_that_leads_nowhere_is_a_message_and_no_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CHEXNET_WEIGHTS", str(tmp_path / "file"))
+    for words, named in (
+        (["presets", "--markdown", str(tmp_path / "none" / "p.md")], str(tmp_path / "none")),
+        (["presets", "--markdown", str(tmp_path / "file" / "p.md")], str(tmp_path / "file")),
+        (["presets", "--markdown", str(tmp_path)], str(tmp_path)),
+        (["fetch-weights", "--model", "resnet50"], str(tmp_path / "file")),
+    ):
+        assert program.main(words) == 1
+        err = capsys.readouterr().err
+        assert f"found:    {named}" in err
+        assert "fix:" in err
+        assert "Traceback" not in err
+
+
+def test_a_disk_that_is_full_is_told_without_the_name_of_a_file(monkeypatch, capsys):
+    def fill(arguments):
+        with Path("/dev/full").open("w") as file:
+            file.write("x")
+
+    monkeypatch.setattr(result_verbs, "_evaluate", fill)
+    assert program.main(["evaluate", "--run", "r"]) == 1
+    assert "found:    a file: No space left on device" in capsys.readouterr().err
 
 
 def test_what_an_import_writes_is_held_back_unless_it_fails(capfd):

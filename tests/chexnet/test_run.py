@@ -64,6 +64,13 @@ def test_what_the_launcher_left_does_not_make_it_a_run(tmp_path):
     assert load_record(tmp_path) == RECORD
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_what_a_kill_in_the_first_write_left_does_not_make_it_a_run(tmp_path, resume):
+    (tmp_path / ".config.json.4711.tmp").write_text("{")
+    begin(tmp_path, resume=resume)
+    assert load_run_config(tmp_path) == CONFIG
+
+
 def test_folder_with_content_is_refused_without_resume(tmp_path):
     begin(tmp_path)
     with pytest.raises(UserError, match="--resume") as caught:
@@ -73,12 +80,14 @@ def test_folder_with_content_is_refused_without_resume(tmp_path):
 
 def test_resume_keeps_the_first_start_and_what_came_out(tmp_path):
     begin(tmp_path)
-    write_record(tmp_path, record=dataclasses.replace(RECORD, results={"epoch": 2}))
+    place = {"epoch": 2, "step": 9, "examples": 144}
+    write_record(tmp_path, record=dataclasses.replace(RECORD, results={"epoch": 2}, position=place))
     later = dataclasses.replace(RECORD, started="2027-01-01T00:00:00+00:00", ranks=3)
     begin(tmp_path, record=later, resume=True)
     assert load_record(tmp_path).started == RECORD.started
     assert load_record(tmp_path).ranks == 3
     assert load_record(tmp_path).results == {"epoch": 2}
+    assert load_record(tmp_path).position == place  # until it has found its checkpoint
 
 
 def test_resume_of_nothing_begins(tmp_path):
