@@ -1,9 +1,9 @@
 """A trained network on a user's films: probabilities and heat maps.
 
 Knows the order of the work, and what the results say of the network they came from. A film
-that cannot be read is listed, and the rest is done. Leaves reading films to ``film_stream``,
-results to ``prediction_files`` and ``heatmap_files``, and what a user sees to
-``prediction_text``.
+that cannot be read, or whose prediction is no number, is listed, and the rest is done. Leaves
+reading films to ``film_stream``, results to ``prediction_files`` and ``heatmap_files``, and
+what a user sees to ``prediction_text``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from chexnet.errors import EXIT_FAILED, UserError, unknown_name
+from chexnet.errors import EXIT_FAILED, UserError, name_some, unknown_name
 from chexnet.networks.loading import BEST, Loaded, load_run
 from chexnet.prediction.choice import DEFAULT, Choice, parse_choice
 from chexnet.prediction.film_stream import FEW, ReadFilm, read_batches
@@ -33,6 +33,7 @@ from chexnet.results.calibration import NONE, Calibration, load_calibration
 
 DEVICES = ("auto", "gpu", "cpu")
 CALIBRATED = "Probabilities are calibrated ({method}, fitted on validation)."
+NO_NUMBER = "the network's answer to it is no number"
 UNCALIBRATED = "Probabilities are not calibrated: they rank films, and mean no more."
 
 
@@ -99,8 +100,8 @@ def predict(
         stream: gets the JSON document, too.
 
     Raises:
-        UserError: no run or checkpoint there, no film at all can be read, or the network's
-            numbers are not finite.
+        UserError: no run or checkpoint there, no film at all can be read, or all predictions
+            are no numbers.
     """
     device = choose_device(options.device)
     # Not to stdout, where the JSON document may go.
@@ -118,12 +119,12 @@ def predict(
         ) as pictures,
     ):
         begun = time.perf_counter()
-        for batch in read_batches(
+        for read in read_batches(
             inputs, data_px=loaded.description.data_size, input_px=loaded.description.input_size,
             batch_size=options.batch_size, bad=tally.bad, keep=options.heatmap is not None,
         ):  # fmt: skip
-            logits, maps = explain(np.stack([film.pixels for film in batch])[..., None])
-            _require_finite(logits, where=loaded.path)
+            logits, maps = explain(np.stack([film.pixels for film in read])[..., None])
+            batch, logits, maps = _leave_out(read, logits=logits, maps=maps, bad=tally.bad)
             rows = calibration.probabilities(logits)
             drawn = pictures.draw(batch, probabilities=rows, maps=maps)
             for film, row, names in zip(batch, rows, drawn, strict=True):
@@ -231,19 +232,32 @@ def _describe(
     }
 
 
-def _require_finite(logits: np.ndarray, *, where: Path) -> None:
-    if not np.isfinite(logits).all():
-        raise UserError(
-            "predictions that are numbers",
-            found=f"{int((~np.isfinite(logits)).sum())} that are not, by the weights of {where}",
-            fix="the weights have diverged: train with a lower learning_rate",
-            exit_code=EXIT_FAILED,
-        )
+def _leave_out(
+    batch: list[ReadFilm],
+    *,
+    logits: np.ndarray,
+    maps: np.ndarray | None,
+    bad: list[tuple[str, str]],
+) -> tuple[list[ReadFilm], np.ndarray, np.ndarray | None]:
+    """Return films, logits and maps without those whose logits are no numbers, which are listed."""
+    good = np.isfinite(logits).all(axis=1)
+    bad += [(str(batch[place].source.path), NO_NUMBER) for place in np.flatnonzero(~good)]
+    kept = [batch[place] for place in np.flatnonzero(good)]
+    return kept, logits[good], None if maps is None else maps[good]
 
 
 def _require_some(outcome: Outcome, *, output: Path | None) -> None:
+    bad = outcome.unreadable
+    diverged = [file for file, reason in bad if reason == NO_NUMBER]
+    if diverged and not outcome.num_films:
+        raise UserError(
+            "predictions that are numbers",
+            found=f"none of any film, by the weights of {outcome.loaded.path}: "
+            f"{name_some(diverged)}",
+            fix="the weights have diverged: train with a lower learning_rate",
+            exit_code=EXIT_FAILED,
+        )
     if not outcome.num_films:
-        bad = outcome.unreadable
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
         raise UserError(
             "a film that can be read",

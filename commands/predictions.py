@@ -21,7 +21,7 @@ from commands.command import at_least, command, enterable, required
         "output": "a folder for predictions.csv and predictions.json",
         "heatmap": "a folder for overlays, FILE__FINDING.png",
         "method": "of the heat maps: cam, the paper's, or gradcam",
-        "findings": "of each film, to draw and show: all, NAME,NAME or 'top N'",
+        "findings": "of each film, to draw, and to show of several: all, NAME,NAME or 'top N'",
         "batch-size": "films of one pass",
         "checkpoint": "best (by validation), last, or a file",
         "device": "auto takes a GPU where there is one; gpu; cpu",

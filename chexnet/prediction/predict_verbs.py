@@ -46,7 +46,8 @@ def _add_predict(verbs: argparse._SubParsersAction) -> None:
     )
     predict.add_argument(
         "--findings", default=DEFAULT, metavar="WHICH",
-        help=f"of each film, to draw and show: all, NAME,NAME or top N (default {DEFAULT})",
+        help=f"of each film, to draw, and to show of several: all, NAME,NAME or top N (default "
+        f"{DEFAULT})",
     )  # fmt: skip
     predict.add_argument(
         "--batch-size", type=int, default=32, metavar="N", help="films of one pass (default 32)"
@@ -106,6 +107,7 @@ def _predict(arguments: argparse.Namespace) -> None:
         output=arguments.output, heatmap=arguments.heatmap, method=arguments.method, choice=choice,
         batch_size=arguments.batch_size, checkpoint=arguments.checkpoint, device=arguments.device,
     )  # fmt: skip
+    sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
     stream = sys.stdout if arguments.json else None
     try:
         outcome = predict(arguments.run, inputs=inputs, options=options, stream=stream)

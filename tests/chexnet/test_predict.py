@@ -171,7 +171,7 @@ def test_weights_of_mixed_precision_are_used_in_single_on_a_cpu(known_run, films
     assert outcome.loaded.model.dtype_policy.name == "float32"
 
 
-def test_weights_that_diverged_are_an_error_and_leave_no_files(known_run, films, tmp_path):
+def test_weights_that_diverged_are_an_error_that_names_films(known_run, films, tmp_path):
     run = copy_run(known_run, tmp_path)
     loaded = load_run(run)
     for variable in loaded.model.variables:
@@ -183,7 +183,38 @@ def test_weights_that_diverged_are_an_error_and_leave_no_files(known_run, films,
     with pytest.raises(UserError, match="diverged") as raised:
         predict(run, inputs=find_inputs([films]), options=Options(output=tmp_path / "out"))
     assert raised.value.exit_code == 1
-    assert list((tmp_path / "out").iterdir()) == []
+    assert str(films / "0.png") in raised.value.found
+    document = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert document["films"] == []
+    assert len(document["unreadable"]) == 9
+
+
+def test_one_film_without_a_number_is_left_out_and_named(known_run, films, tmp_path, monkeypatch):
+    make = chexnet.predict._make_explain
+
+    def spoil(model, *, options):
+        explain = make(model, options=options)
+
+        def spoilt(images):
+            logits, maps = explain(images)
+            logits = logits.copy()
+            logits[2, 5] = np.nan
+            return logits, maps
+
+        return spoilt
+
+    monkeypatch.setattr(chexnet.predict, "_make_explain", spoil)
+    options = Options(output=tmp_path / "out", heatmap=tmp_path / "maps")
+    outcome = predict(known_run, inputs=find_inputs([films]), options=options)
+    assert outcome.num_films == 6
+    document = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    [reason] = [b["reason"] for b in document["unreadable"] if b["file"] == str(films / "2.png")]
+    assert "no number" in reason
+    assert not [*(tmp_path / "maps").glob("2.png*")]
+    # The films after it keep their own numbers.
+    found = [list(one["probabilities"].values()) for one in document["films"]]
+    paths = [Path(one["file"]) for one in document["films"]]
+    np.testing.assert_allclose(found, by_hand(known_run, paths), atol=2e-6)
 
 
 def run_main(*words, capsys):
@@ -388,3 +419,16 @@ def test_a_name_that_is_no_text_is_written_down(known_run, films, tmp_path):
     assert outcome.num_films == 1
     json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert "\\udcff" in (tmp_path / "out" / "predictions.csv").read_text()
+
+
+def test_a_name_that_is_no_text_is_printed(known_run, films, tmp_path, capsys):
+    for name in (b"/a\xff.png", b"/b\xfe.png"):
+        place = Path(os.fsdecode(os.fsencode(tmp_path) + name))
+        place.write_bytes((films / "0.png").read_bytes() if b"a" in name else b"text")
+    sys.stderr.reconfigure(errors="backslashreplace")  # as Python's own is
+    code, out, err = run_main("predict", "--run", known_run, "--input", tmp_path, capsys=capsys)
+    assert code == 1
+    assert "a\\udcff.png" in out
+    assert "left out: " in out
+    assert "b\\udcfe.png" in out
+    assert "Traceback" not in err
