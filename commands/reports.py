@@ -19,7 +19,7 @@ from commands.command import command, enterable, one_of, required
     help={
         "run": "a run folder",
         "compare": "two or more run folders, side by side on one page: DIR DIR …",
-        "output": "where the page goes; by default report.html in the run folder",
+        "output": "where the page goes; of one run by default report.html in its folder",
         "image": "make it inside this image",
         "dry-run": "print the command line and run nothing",
     },

@@ -19,6 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from chexnet import __version__
+from chexnet.errors import UserError
 from chexnet.files import write_text
 from chexnet.pages.report_binding import draw_binding
 from chexnet.pages.report_data import PLOTS, RunFolder, load_folder
@@ -79,16 +80,29 @@ def write_report(run: Path, *, output: Path | None = None) -> Path:
         The path of the page.
 
     Raises:
-        UserError: there is no run in that folder.
+        UserError: there is no run in that folder, or a folder where the page goes.
     """
     from chexnet.pages.report_plots import write_plots
 
     folder = load_folder(run)
     page = output or run / PAGE
-    page.parent.mkdir(parents=True, exist_ok=True)
+    make_place(page)
     write_plots(folder, output=page.parent / PLOTS)
     write_text(page, text=render_report(folder))
     return page
+
+
+def make_place(page: Path) -> None:
+    """Make the folder that a page goes into.
+
+    Raises:
+        UserError: a folder lies where the page goes.
+    """
+    if page.is_dir():
+        raise UserError(
+            "a file, for the page", found=f"a folder: {page}", fix=f"--output {page / PAGE}"
+        )
+    page.parent.mkdir(parents=True, exist_ok=True)
 
 
 def render_report(folder: RunFolder) -> str:

@@ -16,13 +16,13 @@ from markupsafe import Markup
 from chexnet.errors import UserError
 from chexnet.files import write_text
 from chexnet.pages.charts import COLOURS, Axis, Line, render_chart, wrap_svg
-from chexnet.pages.report import render_page
+from chexnet.pages.report import make_place, render_page
 from chexnet.pages.report_data import RunFolder, load_folder
 from chexnet.pages.report_figures import Figure
 from chexnet.pages.report_scores import Evaluation, number
 from chexnet.pages.report_text import NONE, show_count, show_finding, show_seconds
 from chexnet.pages.report_verdict import choose_main, describe_films, describe_split
-from chexnet.results.compare import flatten
+from chexnet.results.compare import flatten, without_places
 
 _SOFTWARE = ("data_sha256", "device", "ranks", "lock_sha256", "git_revision", "versions",
              "horovod", "effective")  # fmt: skip
@@ -74,7 +74,8 @@ def write_comparison(runs: Sequence[Path], *, output: Path) -> Path:
         output: where the page goes.
 
     Raises:
-        UserError: fewer than two, one named twice, or one that is no run folder.
+        UserError: fewer than two, one named twice, or one that is no run folder; or a folder
+            where the page goes.
     """
     places = [run.resolve() for run in runs]
     if len(places) < 2 or len(set(places)) < len(places):
@@ -84,7 +85,7 @@ def write_comparison(runs: Sequence[Path], *, output: Path) -> Path:
             fix="name each once: --compare DIR DIR ...",
         )
     page = render_comparison([load_folder(run) for run in runs])
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_place(output)
     write_text(output, text=page)
     return output
 
@@ -178,7 +179,8 @@ def find_differences(facts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list
 
 def _list_software(folder: RunFolder) -> dict[str, Any]:
     """Return what the record tells of data, software and machine, by flat names."""
-    return flatten({key: folder.record[key] for key in _SOFTWARE if key in folder.record})
+    facts = {key: folder.record[key] for key in _SOFTWARE if key in folder.record}
+    return without_places(flatten(facts))
 
 
 def _list_rows(

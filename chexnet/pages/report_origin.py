@@ -18,7 +18,7 @@ from chexnet.pages.report_text import NONE, show_command, show_count, show_secon
 STATUSES = ("FAIL", "UNKNOWN", "WARN", "PASS", "INFO", "SKIP")
 _NEED_ATTENTION = STATUSES[:3]
 SPLITS = ("train", "validation", "test")
-NEW_RUN = "NEW-RUN"
+NEW_RUN, IMAGE = "NEW-RUN", "IMAGE"
 
 
 @dataclass(frozen=True)
@@ -112,17 +112,27 @@ def list_commands(folder: RunFolder) -> list[tuple[str, str]]:
     revision = str(record.get("git_revision") or "")
     if revision:
         commands.append(("the same program", _checkout(revision)))
+    lock = record.get("lock_sha256")
+    inside = ["--image", IMAGE] if lock else []
+    if lock:
+        stack = folder.environment.get("stack") or "STACK"
+        line = ["invoke", "build-image", "--stack", stack, "--format", "singularity"]
+        what = f"the image, as the run's if the sha256 of its lock is {lock}"
+        commands.append((what, show_command([*line, "--output", IMAGE])))
     if dataset.get("format"):
         words = ["--split", dataset["split"], "--size", dataset["image_size"],
                  "--format", dataset["format"], "--seed", dataset["seed"]]  # fmt: skip
+        if dataset.get("quarantined"):
+            words += ["--max-bad", len(dataset["quarantined"])]
         line = ["invoke", "prepare-data", "--source", "FILMS", "--output", data, *words]
         if dataset["split"] in ("official", "patient"):
             commands.append(("the data, from NIH's files in FILMS", show_command(line)))
     line = ["invoke", "train", "--data", data, "--run", NEW_RUN]
     line += ["--ranks", record.get("ranks", 1), *_place(record.get("hosts"))]
-    line += ["--config", f"{folder.path.resolve()}/config.json"]
+    line += ["--config", f"{folder.path.resolve()}/config.json", *inside]
     commands.append(("the training", show_command(line)))
-    commands += [("the scores", _evaluate(one)) for one in folder.evaluations]
+    for one in folder.evaluations:
+        commands.append(("the scores", show_command([*_evaluate(one), *inside])))
     commands.append(("this page", show_command(["invoke", "report", "--run", NEW_RUN])))
     if isinstance(record.get("command"), list):
         commands.append(("what each rank was started as",
@@ -130,8 +140,8 @@ def list_commands(folder: RunFolder) -> list[tuple[str, str]]:
     return commands
 
 
-def _evaluate(one: Evaluation) -> str:
-    words = ["invoke", "evaluate", "--run", NEW_RUN]
+def _evaluate(one: Evaluation) -> list[Any]:
+    words: list[Any] = ["invoke", "evaluate", "--run", NEW_RUN]
     if one.request is not None:
         words += one.request
     else:  # of an earlier version: what can be told from the scores
@@ -142,7 +152,7 @@ def _evaluate(one: Evaluation) -> str:
     # The old run may have been calibrated before; a new one is not.
     if one.is_calibrated and "--calibrate" not in words:
         words += ["--calibrate", one.calibration["method"]]
-    return show_command(words)
+    return words
 
 
 def _checkout(revision: str) -> str:

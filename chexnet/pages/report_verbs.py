@@ -28,7 +28,7 @@ def add_report_verbs(verbs: argparse._SubParsersAction) -> None:
     )
     report.add_argument(
         "--output", type=Path, metavar="FILE",
-        help="where the page goes (default: report.html in the run folder)",
+        help="where the page goes (default of one run: report.html in its folder)",
     )  # fmt: skip
     report.set_defaults(work=_report)
 

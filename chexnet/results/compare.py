@@ -150,6 +150,18 @@ def flatten(values: Mapping[str, Any], *, prefix: str = "") -> Facts:
     return flat
 
 
+def without_places(facts: Facts) -> Facts:
+    """Return facts less the variables of Horovod that only say where a file lies."""
+    return {
+        name: [one for one in value if not _is_place(one)] if isinstance(value, list) else value
+        for name, value in facts.items()
+    }
+
+
+def _is_place(one: object) -> bool:
+    return isinstance(one, Mapping) and one.get("variable") in _PLACES
+
+
 def _differences(part: str, one: Facts, other: Facts) -> Iterator[Difference]:
     for name in dict.fromkeys([*one, *other]):
         values = one.get(name), other.get(name)
@@ -159,24 +171,13 @@ def _differences(part: str, one: Facts, other: Facts) -> Iterator[Difference]:
 
 def _effective(runs: tuple[_Run, _Run], *, already: set[str]) -> Iterator[Difference]:
     """Yield what was chosen otherwise though both asked for the same."""
-    facts = [_without_places(run.get("record.json").get(_EFFECTIVE) or {}) for run in runs]
+    said = (run.get("record.json").get(_EFFECTIVE) or {} for run in runs)
+    facts = [without_places(flatten(one)) for one in said]
     follows = already | _FOLLOWS | (_FOLLOWS_RANKS if "ranks" in already else set())
     if all(facts):
         for one in _differences(SOFTWARE, *facts):
             if one.name not in follows:
                 yield Difference(one.part, f"{_EFFECTIVE}.{one.name}", one.values)
-
-
-def _without_places(effective: Mapping[str, Any]) -> Facts:
-    """Return what held, flat, less the variables that only say where a file lies."""
-    facts = flatten(effective)
-    settings = facts.get("horovod")
-    if isinstance(settings, list):
-        facts["horovod"] = [
-            one for one in settings
-            if not (isinstance(one, Mapping) and one.get("variable") in _PLACES)
-        ]  # fmt: skip
-    return facts
 
 
 def _outcomes(runs: tuple[_Run, _Run]) -> Iterator[Difference]:

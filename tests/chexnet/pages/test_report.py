@@ -1,5 +1,6 @@
 """The page of a run: what it shows, whatever the run has left; nothing breaks out of it."""
 
+import hashlib
 import json
 import shlex
 import shutil
@@ -17,7 +18,9 @@ from benchmarks.report_run import AUROCS, PUBLISHED, make_data, make_run, write
 from chexnet.errors import UserError
 from chexnet.labels import FINDINGS
 from chexnet.pages.report import render_report, write_report
+from chexnet.pages.report_compare import write_comparison
 from chexnet.pages.report_data import load_folder
+from chexnet.pages.report_origin import list_commands
 from chexnet.pages.report_text import show_threshold
 from env.binding import load_plan
 from env.stack import PROJECT
@@ -174,12 +177,13 @@ def test_the_command_of_the_scores_is_the_one_that_was_given(run):
     change(run / "evaluation.json", request=words)
     page = read(render_report(load_folder(run)))
     lines = [one.text for one in section(page, "again").iter("pre")]
-    assert ["invoke", "evaluate", "--run", "NEW-RUN", *words] in map(shlex.split, lines)
+    line = ["invoke", "evaluate", "--run", "NEW-RUN", *words, "--image", "IMAGE"]
+    assert line in map(shlex.split, lines)
     # A calibration that the old run had already is one that the new one has not.
     change(run / "evaluation.json", request=[])
     page = read(render_report(load_folder(run)))
     lines = [one.text for one in section(page, "again").iter("pre")]
-    assert "invoke evaluate --run NEW-RUN --calibrate temperature" in lines
+    assert "invoke evaluate --run NEW-RUN --calibrate temperature --image IMAGE" in lines
 
 
 def test_no_intervals_are_told_where_there_are_none(run):
@@ -217,6 +221,19 @@ def test_thresholds_have_three_digits_that_count(value, text):
 def test_a_count_that_is_none_is_left_out(run):
     change(run / "evaluation.json", num_patients="x")
     assert "25,596 test films" in texts(read(render_report(load_folder(run))).find(".//header"))
+
+
+def test_a_folder_in_the_place_of_the_page_is_refused_before_anything_is_written(run, tmp_path):
+    (tmp_path / "out").mkdir()
+    for write_page in (
+        lambda: write_report(run, output=tmp_path / "out"),
+        lambda: write_comparison([run, make_run(tmp_path / "two")], output=tmp_path / "out"),
+    ):
+        with pytest.raises(UserError, match=r"--output .*/out/report\.html") as raised:
+            write_page()
+        assert raised.value.exit_code == 2
+    assert not (tmp_path / "plots").exists()
+    assert not [*(tmp_path / "out").iterdir()]
 
 
 def test_a_page_elsewhere_leaves_the_run_folder_as_it_is(run, tmp_path):
@@ -314,13 +331,27 @@ def test_the_commands_do_it_again(full_run):
              .iter("pre")]  # fmt: skip
     words = [shlex.split(line) for line in lines]
     assert words[0] == ["git", "checkout", "c25c57d" + "0" * 33]
-    assert words[1][:4] == ["invoke", "prepare-data", "--source", "FILMS"]
-    assert words[2] == ["invoke", "train", "--data", str(full_run.parent / "data"), "--run",
+    assert words[1] == shlex.split("invoke build-image --stack cuda12 --format singularity "
+                                   "--output IMAGE")  # fmt: skip
+    assert words[2][:4] == ["invoke", "prepare-data", "--source", "FILMS"]
+    assert "--max-bad" not in words[2]
+    assert words[3] == ["invoke", "train", "--data", str(full_run.parent / "data"), "--run",
                         "NEW-RUN", "--ranks", "8", "--hosts", "gpu-a:4,gpu-b:4", "--config",
-                        str(full_run / "config.json")]  # fmt: skip
-    assert words[3] == shlex.split("invoke evaluate --run NEW-RUN --split test "
-                                   "--resamples 1000 --seed 0 --calibrate temperature")  # fmt: skip
+                        str(full_run / "config.json"), "--image", "IMAGE"]  # fmt: skip
+    assert words[4] == shlex.split("invoke evaluate --run NEW-RUN --split test --resamples 1000 "
+                                   "--seed 0 --calibrate temperature --image IMAGE")  # fmt: skip
     assert words[-1][1:] == json.loads((full_run / "record.json").read_text())["command"]
+
+
+def test_as_many_films_may_be_left_out_again_as_were(tmp_path):
+    run = make_run(tmp_path / "run", data=tmp_path / "data")
+    bad = [{"file": f"{number}.png", "reason": "truncated"} for number in range(3)]
+    change(tmp_path / "data" / "dataset.json", quarantined=bad)
+    content = (tmp_path / "data" / "dataset.json").read_bytes()
+    change(run / "record.json", data_sha256=hashlib.sha256(content).hexdigest(), lock_sha256=None)
+    lines = [line for _, line in list_commands(load_folder(run))]
+    assert lines[1].endswith("--max-bad 3")
+    assert "IMAGE" not in " ".join(lines)
 
 
 def test_counts_of_films_are_those_of_the_data_that_was_trained_on(run):

@@ -96,6 +96,18 @@ def test_what_ran_differs_by_flat_names(runs):
     assert rows == [["lock_sha256", "ab" * 32, "None"], ["versions.keras", "3.0", "4.0"]]
 
 
+def test_where_a_log_lies_is_no_difference(runs):
+    for run in runs:
+        record = json.loads((run / "record.json").read_text())
+        horovod = [{"variable": "HOROVOD_AUTOTUNE_LOG", "value": f"{run}/log.csv"}]
+        change(run / "record.json", effective=record["effective"] | {"horovod": horovod})
+    assert not table(section(read(runs), "software"))
+    horovod.append({"variable": "HOROVOD_CYCLE_TIME", "value": "5"})
+    change(runs[1] / "record.json", effective=record["effective"] | {"horovod": horovod})
+    [row] = table(section(read(runs), "software"))[1:]
+    assert row[:2] == ["effective.horovod", "[]"]
+
+
 def test_curves_of_all_runs_lie_over_each_other(runs):
     learning = section(read(runs), "learning")
     for figure in learning.iter("figure"):

@@ -54,7 +54,7 @@ def test_wrong_use_of_the_task_exits_2(words, said):
 def test_the_commands_that_a_report_gives_are_accepted(tmp_path):
     run = make_run(tmp_path / "run")
     record = json.loads((run / "record.json").read_text())
-    write(run / "record.json", record | {"hosts": ["vm", "vm"], "ranks": 2})
+    write(run / "record.json", record | {"hosts": ["vm", "vm"], "ranks": 2, "lock_sha256": None})
     lines = [shlex.split(line) for _, line in list_commands(load_folder(run))]
     tried = [words for words in lines if words[1] in ("train", "evaluate", "report")]
     assert [words[1] for words in tried] == ["train", "evaluate", "report"]
