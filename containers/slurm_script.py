@@ -237,6 +237,9 @@ _SCRIPT = r"""#!/bin/bash
 @values@
 
 restart=${SLURM_RESTART_COUNT:-0}
+# One task of an array has a name of its own: the number of the last one is that of them all.
+job=$SLURM_JOB_ID
+[ -z "${SLURM_ARRAY_JOB_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 mkdir -p -- "$run" || exit 1
 exec >>"$run/slurm-$SLURM_JOB_ID-$restart.log" 2>&1
 echo "job $SLURM_JOB_ID, start $restart, on $SLURM_JOB_NODELIST, $(date)"
@@ -247,10 +250,10 @@ trap 'rm -f -- "$failed"' EXIT
 # preempted, where the site has SlurmctldParameters=preempt_send_user_signal. The command that runs
 # is told to stop: training writes a checkpoint and leaves, and the job is queued again. TERM alone
 # is of somebody who wants its end (scancel): it is not queued again.
-stopped=0 announced=0 child=
+stopped=0 announced=0 child= early=
 stop() {
   stopped=$((stopped + 1))
-  [ -z "$child" ] || kill -TERM "$child" 2>/dev/null
+  if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null; else early=1; fi
 }
 trap 'announced=1; stop' USR1
 trap stop TERM
@@ -259,6 +262,7 @@ trap stop TERM
 step() {
   local before
   "$@" & child=$!
+  [ -z "$early" ] || kill -TERM "$child" 2>/dev/null
   while :; do
     before=$stopped
     wait "$child"; code=$?
@@ -275,12 +279,12 @@ again() {
     exit "$code"
   fi
   trap '' USR1 TERM  # requeueing ends this script; the nodes to leave out are told after that
-  before=$(scontrol show job --oneliner "$SLURM_JOB_ID" |
+  before=$(scontrol show job --oneliner "$job" |
     sed -n 's/.* ExcNodeList=\([^ ]*\).*/\1/p')
   [ "$before" = "(null)" ] && before=
-  scontrol requeue "$SLURM_JOB_ID" || exit 1
+  scontrol requeue "$job" || exit 1
   if [ -n "$1" ]; then
-    scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="${before:+$before,}$1"
+    scontrol update JobId="$job" ExcNodeList="${before:+$before,}$1"
   fi
   exit 0
 }

@@ -30,7 +30,9 @@ if "--failed-hosts" in sys.argv and (here / "failed").exists():
     place = sys.argv[sys.argv.index("--failed-hosts") + 1]
     pathlib.Path(place).write_text((here / "failed").read_text())
 if sys.argv[1:3] == ["show", "job"]:
-    print("JobId=7 ReqNodeList=(null) ExcNodeList=" + (here / "before").read_text() + " NumNodes=2")
+    line = "JobId=7 ReqNodeList=(null) ExcNodeList=" + (here / "before").read_text() + " NumNodes=2"
+    of_all = "SLURM_ARRAY_JOB_ID" in os.environ and "_" not in sys.argv[-1]
+    print("\\n".join([line] * (2 if of_all else 1)))
 code = here / ("code-" + verb)
 sys.exit(int(code.read_text()) if code.exists() else 0)
 """
@@ -164,6 +166,35 @@ def test_an_array_trains_with_so_many_ranks_in_folders_of_their_own(bench):
     train = calls[1]
     assert train[train.index("--hosts") + 1] == "slurm:2"
     assert train[train.index("--run") + 1] == str(bench.folder / "run/ranks-2")
+
+
+def test_a_task_of_an_array_is_queued_again_by_itself(bench):
+    """The last task's number is that of the whole array, by which Slurm acts on all of them."""
+    (bench.folder / "code-validate-env").write_text("1")
+    (bench.folder / "failed").write_text("n2")
+    request = JobRequest(DATA, bench.folder / "run", ranks_per_node=4, array="1,4",
+                         program=bench.program)  # fmt: skip
+    array = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "4"}
+    code, calls, _ = bench.run(render_script(request), **array)
+    assert code == 0
+    assert [words[1:] for words in calls if words[0] == "scontrol"] == [
+        ["show", "job", "--oneliner", "7_4"], ["requeue", "7_4"],
+        ["update", "JobId=7_4", "ExcNodeList=n2"],
+    ]  # fmt: skip
+
+
+def test_a_signal_before_there_is_a_training_to_tell_reaches_it(bench):
+    tasks = bench.folder / "bin/tasks"
+    tasks.write_text("#!/bin/bash\n[ $1 = train ] || exit 0\nexec sleep 20\n")
+    # Slurm's signal comes just before the script notes what it has started the second time.
+    (bench.folder / "env").write_text(
+        "set -T; n=0; trap '[[ $BASH_COMMAND != child=\\$! ]] || [ $((++n)) != 2 ] || "
+        "kill -USR1 $$' DEBUG"
+    )
+    request = JobRequest(DATA, bench.folder / "run", program=bench.program)
+    code, calls, _ = bench.run(render_script(request), BASH_ENV=str(bench.folder / "env"))
+    assert code == 0
+    assert [call for call in calls if "show" not in call] == [["scontrol", "requeue", "7"]]
 
 
 ODD = st.text(

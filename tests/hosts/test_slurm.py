@@ -1,8 +1,10 @@
 """Launches inside a real Slurm of two nodes: those that work, and those that cannot."""
 
 import os
+import re
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from containers.hosts import HostSlots
 from containers.launch_lines import render_launch
 from containers.launchers import Launch, Launcher
+from containers.slurm_script import JobRequest, render_script
 from env.binding import CORES, BindingPlan, RankBinding
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slurm]
@@ -88,3 +91,35 @@ def test_srun_without_pmi_joins_nobody_and_is_told(slurm):
     code, text = slurm.batch(script, "--nodes=2", "--ntasks-per-node=1")
     assert code == 1, text
     assert "FAIL    mpi.size" in text
+
+
+# The first proof of the array's second task finds node1 bad; all else is well.
+TASKS = """\
+#!/bin/bash
+[ $1.$SLURM_ARRAY_TASK_ID.$SLURM_RESTART_COUNT = validate-env.2. ] || exit 0
+while [ $1 != --failed-hosts ]; do shift; done
+echo node1 > "$2"; exit 1
+"""
+
+
+def test_the_last_task_of_an_array_is_queued_again_alone(slurm):
+    """Its number is that of the whole array: Slurm would requeue the finished ones as well."""
+    shared = slurm.lan.folder
+    (shared / "tasks").write_text(TASKS)
+    (shared / "tasks").chmod(0o755)
+    request = JobRequest(Path("/d"), Path("/run/lan/study"), ranks_per_node=2, cpus_per_gpu=1,
+                         array="1,2", program=("/run/lan/tasks",))  # fmt: skip
+    (shared / "job.sh").write_text(render_script(request))
+    number = slurm.run("sbatch", "--parsable", "/run/lan/job.sh", cwd="/run/lan").stdout.strip()
+    deadline, states = time.monotonic() + 60, {}
+    while states.get("2", ("", ""))[1:] != ("1", "node1"):
+        assert time.monotonic() < deadline, states
+        time.sleep(0.3)
+        text = slurm.run("scontrol", "show", "job", "--oneliner", number).stdout
+        keys = ("ArrayTaskId", "JobState", "Restarts", "ExcNodeList")
+        rows = (
+            [re.search(rf"\b{key}=(\S*)", line)[1] for key in keys] for line in text.splitlines()
+        )
+        states = {task: tuple(told) for task, *told in rows}
+    slurm.run("scancel", number, check=True)
+    assert states == {"1": ("COMPLETED", "0", "(null)"), "2": ("PENDING", "1", "node1")}
