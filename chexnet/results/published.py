@@ -19,7 +19,6 @@ from chexnet.errors import UserError, name_some, unknown_name
 from chexnet.records import Dataset
 
 PUBLISHED = Path(__file__).with_name("published.toml")
-ALL = "all"
 OFFICIAL_TEST_FILMS = 25_596  # NIH's test_list.txt
 OFFICIAL_TRAIN_VAL_FILMS = 86_524  # NIH's train_val_list.txt
 
@@ -131,7 +130,7 @@ def check_beside(work: str, *, films: Films) -> None:
     """Refuse to show a published result beside ours where it is on other films.
 
     Args:
-        work: name of a result, ``all`` of them, or empty for those that may.
+        work: name of a result, or empty for those that may.
         films: what ours is measured on.
 
     Raises:
@@ -139,15 +138,13 @@ def check_beside(work: str, *, films: Films) -> None:
     """
     if not work:
         return
-    results = load_published()
-    wanted = [result for result in results if work in (ALL, result.work)]
-    if not wanted:
-        raise unknown_name("published result", work, known=(result.work for result in results))
-    other = [result for result in wanted if not result.films.same(films)]
-    if other:
-        named = name_some(f"{result.work} on {result.films.title}" for result in other)
+    results = {result.work: result for result in load_published()}
+    if work not in results:
+        raise unknown_name("published result", work, known=results)
+    other = results[work].films
+    if not other.same(films):
         raise UserError(
-            f"published results on the films evaluated here: {films.title}",
-            found=named,
+            f"a published result on the films evaluated here: {films.title}",
+            found=f"{work} on {other.title}",
             fix="leave --beside out: results on the same films are shown anyway",
         )

@@ -50,7 +50,7 @@ def _add_what(evaluate: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     evaluate.add_argument(
         "--beside", default="", metavar="WORK",
-        help="a published result to show beside, or all; refused where it is on other films "
+        help="a published result to show beside; refused where it is on other films "
         "(default: those on the same films)",
     )  # fmt: skip
 

@@ -403,7 +403,7 @@ def test_weights_of_mixed_precision_are_scored_in_single_on_a_cpu(run):
 
 def test_wrong_use_is_told_with_what_would_be_right(run, capsys, tmp_path):
     assert "test, train, validation" in refused(run, capsys, "--split", "tests")
-    assert "Wang 2017 on NIH" in refused(run, capsys, "--beside", "all")
+    assert "Wang 2017 on NIH" in refused(run, capsys, "--beside", "Wang 2017")
     assert "at least 40 resamples" in refused(run, capsys, "--resamples", "39")
     assert "No such file" in refused(run, capsys, "--boxes", str(tmp_path / "none.csv"))
     assert "config.json" in refused(tmp_path, capsys)

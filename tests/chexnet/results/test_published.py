@@ -75,7 +75,5 @@ def test_asking_for_results_on_other_films_is_refused_with_both_named():
     with pytest.raises(UserError, match="Dell 2019 on Dell's validation records") as caught:
         check_beside("Dell 2019", films=films)
     assert "NIH's official list" in caught.value.expected
-    with pytest.raises(UserError, match="CheXNet 2017"):
-        check_beside("all", films=films)
     with pytest.raises(UserError, match="Wang 2017"):
         check_beside("Wang 2016", films=films)
