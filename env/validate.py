@@ -170,10 +170,17 @@ def judge(
     results = skip_consequences(results, checks=checks)
     code = exit_code(results, required=[one.id for one in checks if one.required])
     results += [run_check(_left_out(one), evidence) for one in skipped]
+    results = [replace(r, hosts=_by_plan(r.hosts, evidence)) for r in results]
     names = [facts["host.name"].value for facts in (evidence.facts, *evidence.ranks.values())]
-    hosts = tuple(sorted({str(name) for name in names if name}))
+    hosts = tuple(sorted(_by_plan((str(name) for name in names if name), evidence)))
     stack = evidence.lock.stack if evidence.lock else None
     return Report(stack, started, hosts, tuple(results), code)
+
+
+def _by_plan(hosts: Iterable[str], evidence: Evidence) -> tuple[str, ...]:
+    """Return hosts by the plan's names, each once."""
+    known = evidence.plan_names
+    return tuple(dict.fromkeys(name for host in hosts for name in known.get(host) or [host]))
 
 
 def find_lock(

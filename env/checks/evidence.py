@@ -62,6 +62,24 @@ class Evidence:
         return max(1, len(planned), len({self.host_of(rank) for rank in self.ranks}))
 
     @cached_property
+    def plan_names(self) -> dict[str, list[str]]:
+        """What the plan calls hosts, by what they call themselves, e.g. node2.cluster.local.
+
+        The plan's are the names that lead to them, and a scheduler knows no others. This host,
+        where none of its ranks reported, is the one of the plan that is alike up to the first dot.
+        """
+        names: dict[str, list[str]] = {}
+        for rank, facts in self.reported.items():
+            if rank in self.planned():
+                own = str(facts["host.name"].value)
+                names.setdefault(own, []).append(self.planned()[rank].host)
+        here = str(self.facts["host.name"].value)
+        short = here.partition(".")[0]
+        planned = self.plan.hosts if self.plan else {}
+        names.setdefault(here, [name for name in planned if name.partition(".")[0] == short][:1])
+        return names
+
+    @cached_property
     def reported(self) -> dict[int, Facts]:
         """The facts of each rank whose record could be read, in the order of the ranks."""
         return {

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from env.binding import BindingPlan, RankBinding
 from env.checks.evidence import Evidence
 from env.checks.registry import LAUNCHED, STATIC, find_check, known_checks
 from env.errors import UserError
@@ -137,6 +138,28 @@ def test_the_report_names_time_stack_and_hosts(lock):
     report = judge(Evidence(FACTS, ranks=ranks, lock=lock), checks=[], now=now)
     assert (report.started, report.hosts) == ("2026-01-02T03:04:05Z", ("node1", "node2"))
     assert report.stack == lock.stack
+
+
+@pytest.mark.parametrize("reports", ["both", "neither"])
+def test_hosts_are_told_by_the_names_of_the_plan(reports):
+    """Nodes call themselves by their whole names, which Slurm does not know."""
+    plan = BindingPlan(tuple(RankBinding(n, 0, f"node{n + 1}", (), None, 1) for n in (0, 1)), 0)
+    own = [Facts({"host.name": Fact(f"node{n}.cluster.local", "x")}) for n in (1, 2)]
+    ranks = dict(enumerate(own)) if reports == "both" else {}
+    failed = Finding(Status.FAIL, "x", "bad", hosts=("node1.cluster.local", "node2"))
+    check = replace(find_check("ranks.alike"), judge=lambda evidence: failed)
+    report = judge(Evidence(own[0], 2, ranks, plan=plan), checks=[check])
+    assert report.failed_hosts == ("node1", "node2")
+    assert report.results[0].hosts == ("node1", "node2")
+    assert report.hosts == (("node1", "node2") if ranks else ("node1",))
+
+
+def test_machines_of_one_name_are_told_apart_by_the_plan():
+    plan = BindingPlan(tuple(RankBinding(n, 0, "ab"[n], (), None, 1) for n in (0, 1)), 0)
+    facts = Facts({"host.name": Fact("image", "x")})
+    ranks = {n: facts | {"host.boot_id": Fact(f"b{n}", "x")} for n in (0, 1)}
+    report = judge(Evidence(ranks[0], 2, ranks, plan=plan), checks=[find_check("ranks.alike")])
+    assert report.failed_hosts == ("a", "b")
 
 
 def write_lock(path, lock, **changes):
