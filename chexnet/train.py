@@ -134,26 +134,39 @@ def _run(job: Job, *, startup: dict[str, float]) -> None:
     for line in say_overruled(job.ranks.settings, config=job.config):
         job.reporter.say(line)
     trainer = _build(job, startup=startup)
+    _stop_if_asked(job)
     begun = time.perf_counter()
-    position, seen = resume_run(job, trainer)
+    position, seen, first_step = resume_run(job, trainer)
     startup["broadcast"] = time.perf_counter() - begun
-    _note(job, effective=describe_effective(job, trainer))
+    _note(job, effective=describe_effective(job, trainer),
+          position=summarize(position, steps_per_epoch=job.steps))  # fmt: skip
     if position.epoch >= job.config.epochs:
         job.reporter.say(f"all {job.config.epochs} epochs are done")
     else:
+        _stop_if_asked(job)
         begun = time.perf_counter()
         trainer.trace()
         startup["trace"] = time.perf_counter() - begun
+        _stop_if_asked(job)
         job.reporter.say(
             f"{job.config.model}, {trainer.model.count_params():,} weights, "
             f"{job.config.image_size} px; {job.ranks.size} ranks x batch {job.config.batch_size}, "
             f"{job.steps} steps an epoch, epochs {position.epoch + 1} to {job.config.epochs}"
         )
-        first_step = position.step(job.steps)
         with Journal(job.folder, enabled=job.ranks.is_first, first_step=first_step) as journal:
             Training(job, trainer, seen=seen, journal=journal, startup=startup).run(position)
     # Together: a rank that has left before this is written would pass for one that was lost.
     distributed.on_first(partial(_finish, job), name="finished")
+
+
+def _stop_if_asked(job: Job) -> None:
+    """End on every rank, before the first step, if a signal has come to any.
+
+    Raises:
+        Interrupted: a signal has come.
+    """
+    if job.is_asked_to_stop():
+        raise job.stop.interrupt("before the first step of this start; what was done before stays")
 
 
 def _finish(job: Job) -> None:

@@ -72,7 +72,7 @@ def train(training: Training, *, dry_run: bool = False) -> int:
 
     Returns:
         The exit code: that of the check that refused, or training's own; 75 where it was stopped
-        by a signal and left a checkpoint.
+        by a signal and may be resumed.
 
     Raises:
         UserError: the data folder or the image is missing, or the ranks do not fit.

@@ -17,7 +17,7 @@ from chexnet.errors import EXIT_FAILED, UserError, name_some
 from chexnet.files import write_text
 from chexnet.input.fast import name_films
 from chexnet.run import BAD_BATCH
-from chexnet.training.job import Job
+from chexnet.training.job import IN_ONE_ORDER, Job
 
 SCHEMA_VERSION = 1
 # A network that answers 1/2 to everything has the binary cross-entropy ln 2. A hundred times as
@@ -93,12 +93,12 @@ def _find_films(job: Job, bad: BadLoss, *, examples: int, ago: int) -> list[str]
     """Return the names of a rank's films at the bad step or the one before.
 
     The weights that gave the loss came from the step before: its films may be the cause. Only
-    the pipeline `fast` knows by itself which films a step takes.
+    of pipelines with one order for the whole run is it known which films a step takes.
     """
     step = bad.step - ago
     share = job.config.batch_size
     first = examples + step * job.images_per_step
-    if job.config.pipeline != "fast" or first < 0:
+    if job.config.pipeline not in IN_ONE_ORDER or first < 0:
         return []
     starts = range(first + bad.rank * share, first + job.images_per_step, job.ranks.size * share)
     return [

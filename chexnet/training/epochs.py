@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 import tensorflow as tf
 
 from chexnet import distributed
+from chexnet.errors import UserError
 from chexnet.pipeline import make_pipeline
 from chexnet.records import named_damage
 from chexnet.schedule import Seen, learning_rate
@@ -25,8 +27,9 @@ from chexnet.training.bad_batch import BadLoss, find_bad, refuse_losses
 from chexnet.training.job import Job
 from chexnet.training.journal import Journal
 from chexnet.training.metrics_log import STEPS
-from chexnet.training.position import Position, Tally
+from chexnet.training.position import Position, Tally, summarize
 from chexnet.training.roll_call import together
+from chexnet.training.run_record import update_record
 from chexnet.training.saving import CheckpointWriter, gather_statistics
 from chexnet.training.step import Trainer
 
@@ -233,14 +236,20 @@ class Steps:
         Raises:
             Interrupted: a signal has come.
         """
-        mine = 1.0 if self._job.stop.received else 0.0
-        with tf.device("CPU:0"):
-            if not distributed.average_numbers([mine], name="stop")[0]:
-                return
+        job = self._job
+        if not job.is_asked_to_stop():
+            return
         self.save()
         # Nobody leaves before the file is there: the launcher ends the others when one does.
-        distributed.on_first(self._writer.finish, name="stopped")
-        raise self._job.stop.interrupt(f"{where}; a checkpoint has it all")
+        distributed.on_first(self._finish_stopped, name="stopped")
+        raise job.stop.interrupt(f"{where}; a checkpoint has it all")
+
+    def _finish_stopped(self) -> None:
+        """Wait for the checkpoint, and say in the record how far the run has come."""
+        self._writer.finish()
+        position = summarize(self.position, steps_per_epoch=self._job.steps)
+        with suppress(OSError, UserError):  # a full disk: the checkpoint is there
+            update_record(self._job.folder, position=position)
 
 
 def images_per_loss(job: Job) -> int:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import tensorflow as tf
+
+from chexnet import distributed
 from chexnet.checkpoint import Description
 from chexnet.config import TrainConfig
 from chexnet.distributed import Ranks
@@ -21,6 +24,9 @@ from chexnet.run import CHECKPOINTS
 from chexnet.schedule import Schedule, Seen, make_schedule
 from chexnet.signals import StopSignal
 from chexnet.training.position import Position
+
+# The pipelines that take films in one order over the whole run, found by the films seen so far.
+IN_ONE_ORDER = ("fast", "dali")
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,12 @@ class Job:
     def checkpoints(self) -> Path:
         """Return the folder of the run's checkpoints."""
         return self.folder / CHECKPOINTS
+
+    def is_asked_to_stop(self) -> bool:
+        """Return whether a signal has come to any rank; every rank must call this."""
+        mine = 1.0 if self.stop.received else 0.0
+        with tf.device("CPU:0"):
+            return distributed.average_numbers([mine], name="stop")[0] > 0
 
     def describe(
         self, position: Position, *, seen: Seen, auroc: float | None = None

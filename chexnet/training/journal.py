@@ -24,7 +24,8 @@ class Journal:
     Args:
         folder: the run folder.
         enabled: whether this rank writes.
-        first_step: steps that are done already; TensorBoard forgets what it had of later ones.
+        first_step: steps that are done already, as older curves count them; TensorBoard forgets
+            what it had of later ones.
     """
 
     def __init__(self, folder: Path, *, enabled: bool, first_step: int) -> None:

@@ -8,7 +8,7 @@ the steps to ``epochs`` and the file to ``checkpoint_file``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -130,8 +130,3 @@ def summarize(position: Position, *, steps_per_epoch: int) -> dict[str, int]:
         "step": position.step(steps_per_epoch),
         "examples": position.examples,
     }
-
-
-def as_data(position: Position) -> dict[str, Any]:
-    """Return a mapping for JSON."""
-    return asdict(position)

@@ -15,7 +15,7 @@ from chexnet.checkpoint import Checkpoint, check_description, load_newest, resto
 from chexnet.errors import UserError
 from chexnet.networks.weights import find_normalisation
 from chexnet.schedule import Seen
-from chexnet.training.job import Job
+from chexnet.training.job import IN_ONE_ORDER, Job
 from chexnet.training.metrics_log import trim_metrics
 from chexnet.training.optimizer import NUM_SCALING, Optimizer
 from chexnet.training.position import Position, summarize
@@ -24,35 +24,35 @@ from chexnet.training.saving import set_statistics
 from chexnet.training.step import Trainer
 
 
-def resume(job: Job, trainer: Trainer) -> tuple[Position, Seen]:
+def resume(job: Job, trainer: Trainer) -> tuple[Position, Seen, int]:
     """Give every rank the state of the newest whole checkpoint; every rank calls this.
 
     Returns:
-        Where the run is, its beginning where there is no checkpoint; and what the plateau of
-        the learning rate has seen.
+        Where the run is, its beginning where there is no checkpoint; what the plateau of the
+        learning rate has seen; and the steps so far, as those ranks counted them that took them.
 
     Raises:
         UserError: every checkpoint is damaged, or of another network.
     """
-    position, seen, statistics = distributed.on_first(
+    position, seen, steps, statistics = distributed.on_first(
         lambda: _restore(job, trainer), name="restore"
     )
     distributed.broadcast_state(trainer.variables)
     if statistics is not None:
         set_statistics(trainer, values=statistics[job.ranks.rank])
     fitted = position.fit(images_per_step=job.images_per_step, steps_per_epoch=job.steps)
-    return fitted, seen
+    return fitted, seen, steps
 
 
-def _restore(job: Job, trainer: Trainer) -> tuple[Position, Seen, np.ndarray | None]:
-    """Return the position, what the plateau has seen, and each rank's moving statistics.
+def _restore(job: Job, trainer: Trainer) -> tuple[Position, Seen, int, np.ndarray | None]:
+    """Return the position, what the plateau has seen, steps, and each rank's moving statistics.
 
     These only where there are as many ranks as before; else all begin with their mean.
     """
     checkpoint = load_newest(job.checkpoints, say=job.reporter.say)
     if checkpoint is None:
         trim_metrics(job.folder, position=Position())
-        return Position(), {}, None
+        return Position(), {}, 0, None
     found, where = checkpoint.description, str(checkpoint.path)
     check_description(
         found,
@@ -74,8 +74,8 @@ def _restore(job: Job, trainer: Trainer) -> tuple[Position, Seen, np.ndarray | N
         }
         write_record(job.folder, record=replace(record, resumed_from=(*record.resumed_from, entry)))
     _tell(job, checkpoint)
-    same = found.ranks == job.ranks.size
-    return found.position, found.schedule_state, checkpoint.rank_values if same else None
+    statistics = checkpoint.rank_values if found.ranks == job.ranks.size else None
+    return found.position, found.schedule_state, found.step, statistics
 
 
 def _restore_optimizer(checkpoint: Checkpoint, *, job: Job, optimizer: Optimizer) -> None:
@@ -112,7 +112,7 @@ def _tell(job: Job, checkpoint: Checkpoint) -> None:
         return
     here = found.position.fit(images_per_step=job.images_per_step, steps_per_epoch=job.steps)
     films = (
-        "every film still comes once an epoch" if job.config.pipeline == "fast"
+        "every film still comes once an epoch" if job.config.pipeline in IN_ONE_ORDER
         else "the films of this epoch are shared out anew, and some come twice or not at all"
     )  # fmt: skip
     job.reporter.say(

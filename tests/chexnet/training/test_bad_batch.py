@@ -56,7 +56,9 @@ def refuse(job, *bad, examples=100):
     return str(caught.value), values
 
 
-def test_the_films_are_those_of_the_rank_at_that_step_and_the_one_before(job):
+@pytest.mark.parametrize("pipeline", ["fast", "dali"])
+def test_the_films_are_those_of_the_rank_at_that_step_and_the_one_before(job, pipeline):
+    job.config.pipeline = pipeline
     # Steps 41 and 42 take the films 100..111 and 112..123: rank 0 the first and third threes.
     said, values = refuse(job, BadLoss(1, math.nan, rank=1), BadLoss(3, math.inf, rank=0))
     assert "nan in epoch 2 at step 42, rank 1" in said

@@ -1,21 +1,22 @@
 """Where a run is, on any number of ranks."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chexnet.training.position import Position, Tally, as_data, parse_position
+from chexnet.training.position import Position, Tally, parse_position
 
 
 def test_a_position_is_what_its_json_says():
     tally = Tally(3, 6, 4.25, 1.5, 0.25)
     position = Position(2, 7, 112, 912, window=tally, whole=Tally(4, 8, 5.5, 2.0, 0.5))
-    assert parse_position(json.loads(json.dumps(as_data(position)))) == position
+    assert parse_position(json.loads(json.dumps(asdict(position)))) == position
     with pytest.raises(TypeError):
-        parse_position(as_data(position) | {"more": 1})
+        parse_position(asdict(position) | {"more": 1})
 
 
 def test_films_are_counted_through_an_epoch():

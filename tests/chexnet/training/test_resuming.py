@@ -1,11 +1,15 @@
 """A run goes on in another precision: Adam's state is kept, the loss scale comes and goes."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from chexnet.checkpoint import load_newest
+from chexnet.training.position import Position
+from chexnet.training.resuming import _tell
 
 # The precision that ``auto`` means is chosen here: there is no GPU. Each start but the last is
 # asked to stop, and does after its first step.
@@ -24,7 +28,11 @@ program.settle_config = lambda config, device: replace(
 config = load_config(settings=["preset=demo", "model=tiny", "device=cpu", "batch_size=32",
                                "epochs=1"])
 stop = StopSignal()
-stop.received = None if is_last == "yes" else "SIGUSR1"
+run_epochs = program.Training.run
+def ask_and_run(training, position):
+    stop.received = None if is_last == "yes" else "SIGUSR1"
+    run_epochs(training, position)
+program.Training.run = ask_and_run
 try:
     program.train(Path(data), folder=Path(run), config=config, resume=True, stop=stop)
 except Interrupted:
@@ -59,3 +67,27 @@ def test_the_loss_scale_comes_and_goes_and_adam_stays(states):
     assert third[1].optimizer_values[-3] == np.float32(2**15)
     assert json.loads((run / "record.json").read_text())["status"] == "finished"
     assert json.loads((run / "config.json").read_text())["precision"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "films"),
+    [
+        ("fast", "every film still comes once"),
+        ("dali", "every film still comes once"),
+        ("new", "some come twice or not at all"),
+        ("old", "some come twice or not at all"),
+    ],
+)
+def test_on_other_ranks_it_is_said_what_comes_of_the_films(pipeline, films):
+    said = []
+    job = SimpleNamespace(
+        config=SimpleNamespace(pipeline=pipeline), ranks=SimpleNamespace(size=2), steps=18,
+        images_per_step=16, schedule=SimpleNamespace(peak=1e-3),
+        reporter=SimpleNamespace(say=said.append),
+    )  # fmt: skip
+    position = Position(epoch=1, epoch_step=20, epoch_examples=160, examples=456)
+    found = SimpleNamespace(epoch=1, ranks=1, position=position)
+    _tell(job, SimpleNamespace(description=found, path=Path("c.npz")))
+    # 160 films of the epoch are ten steps of 16.
+    assert "on 2 ranks what 1 began: 18 steps an epoch, here step 28" in said[1]
+    assert films in said[1]
