@@ -24,10 +24,11 @@ from chexnet.training.step import Meter, Trainer
 
 SIZE = 32
 FILMS = 12  # of all ranks together
+GROUPS = 3
 SHAPES = ((1,), (3, 5), (64,), (7, 7, 3, 64), (300, 1001), (14,))
 EXCHANGES = {
     "grouped": {"exchange": "grouped"},
-    "groups": {"exchange": "grouped", "fusion_groups": 3},
+    "groups": {"exchange": "grouped", "fusion_groups": GROUPS},
     "flat": {"exchange": "flat"},
     "each": {"exchange": "each"},
     "fp16": {"exchange": "grouped", "compression": "fp16"},
@@ -192,9 +193,14 @@ def look_further(ranks):
 
 
 def main():
-    ranks = distributed.start()
+    # As a training with groups would: else Horovod fuses them again.
+    ranks = distributed.start(load_config(settings=[f"fusion_groups={GROUPS}"]))
     distributed.select_device("cpu", ranks=ranks)
-    report = {"ranks": ranks.size, "exchanges": compare_exchanges(ranks.rank)}
+    report = {
+        "ranks": ranks.size,
+        "settings": {setting.variable: setting.value for setting in ranks.settings},
+    }
+    report |= {"exchanges": compare_exchanges(ranks.rank)}
     error, moving = compare_gradients("float64", ranks.rank)
     report |= {"gradient_error_float64": error, "moving_error_float64": moving}
     if "gradients" in sys.argv:

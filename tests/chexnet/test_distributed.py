@@ -37,12 +37,26 @@ def test_gradients_of_halves_equal_those_of_the_whole_batch(report, record_prope
     assert report["gradient_error_float32"] < 0.05
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
-def test_gradients_also_accumulated_equal_those_of_whole_batches(launch, tmp_path, ranks):
+# A threshold of 0 turns fusion off.
+@pytest.mark.parametrize(
+    ("ranks", "threshold"),
+    [
+        pytest.param(2, None, marks=pytest.mark.slow),
+        (4, None),
+        pytest.param(4, "0", marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_also_accumulated_equal_those_of_whole_batches(
+    launch, tmp_path, monkeypatch, ranks, threshold
+):
+    if threshold:
+        monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", threshold)
     done = launch(PROGRAM, tmp_path / "report.json", "gradients", ranks=ranks)
     assert done.code == 0, done.err
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["ranks"] == ranks
+    assert threshold in (None, report["settings"]["HOROVOD_FUSION_THRESHOLD"])
+    assert report["settings"]["HOROVOD_DISABLE_GROUP_FUSION"] == "1"
     assert report["gradient_error_float64"] < 1e-10
     assert report["moving_error_float64"] < 1e-12
     assert report["accumulated_error"] < 1e-10
