@@ -57,6 +57,7 @@ class Preflight:
         paths: files and folders that every rank needs.
         allreduce_mib: sum so many MiB over the ranks; 0 for not.
         timeout_s: seconds that the ranks may take.
+        join: whether the ranks join; else each says what it sees, and what that shows is judged.
     """
 
     launch: Launch
@@ -67,6 +68,12 @@ class Preflight:
     paths: tuple[Path, ...] = ()
     allreduce_mib: int = 0
     timeout_s: float = field(default=Job.timeout_s)
+    join: bool = True
+
+    @property
+    def names_hosts(self) -> bool:
+        """Return whether somebody wants to know of every host whether it failed."""
+        return bool(self.launch.hosts) and "--failed-hosts" in self.options
 
     @property
     def plan_file(self) -> Path:
@@ -105,30 +112,35 @@ class Preflight:
         return (
             self.site.enter([*judge, "--quiet-pass", "--save-facts", facts]),
             launch_command(labelled, command=self._rank(), site=replace(self.site, binds=binds)),
-            self.site.enter([*judge, "--facts", facts, "--records", records]),
+            self.site.enter([*judge, *self._no_join(), "--facts", facts, "--records", records]),
         )
 
     def _rank(self) -> list[str]:
         """Return what every rank runs: it looks at what the checks will ask for, no more."""
         rank = ["python", "-m", "env", "rank", "--time-limit", f"{_JOIN_SHARE * self.timeout_s:g}"]
+        rank += self._no_join()
         for name, value in zip(self.options, self.options[1:], strict=False):
             if name in ("--only", "--skip"):
                 rank += [name, value]
         for path in self.paths:
             rank += ["--see", str(path)]
-        if self.allreduce_mib:
+        if self.allreduce_mib and self.join:
             rank += ["--allreduce", str(self.allreduce_mib)]
         if self.launch.hosts:  # the static phase looks at this host, ranks at the others
             rank += ["--hosts-but", str(probe_host()["host.boot_id"].value)]
         return rank
+
+    def _no_join(self) -> list[str]:
+        return [] if self.join else ["--no-join"]
 
 
 def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
     """Prove the machine.
 
     The ranks are launched only where the static phase found nothing wrong: a launch
-    that must fail would only bury the reason. What the launcher itself returns is for
-    the verdict, which has its words.
+    that must fail would only bury the reason. Where the hosts that failed are to be named, ranks
+    that do not join look at the others first: what is wrong here may be wrong everywhere. What the
+    launcher itself returns is for the verdict, which has its words.
 
     Returns:
         0 good, 1 a check failed, 2 wrong use, 3 a required check could not tell.
@@ -137,14 +149,19 @@ def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
     if not dry_run:
         records.mkdir(exist_ok=True)
     static, ranks, verdict = preflight.commands()
-    for line in (*preflight.host_commands(), static):
+    for line in preflight.host_commands():
         code = run_command(line, dry_run=dry_run)
         if code != EXIT_GOOD:
             return _known(code)
+    code = run_command(static, dry_run=dry_run)
+    if code == EXIT_FAILED and preflight.names_hosts:
+        _, ranks, verdict = replace(preflight, join=False).commands()
+    elif code != EXIT_GOOD:
+        return _known(code)
     if dry_run:
         run_command(ranks, dry_run=True)
-    else:
-        start_ranks(ranks, folder=records, timeout_s=preflight.timeout_s)
+    elif not start_ranks(ranks, folder=records, timeout_s=preflight.timeout_s) and code:
+        return code  # nobody told anything: what is wrong here is what is known
     return _known(run_command(verdict, dry_run=dry_run))
 
 

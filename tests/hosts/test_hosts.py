@@ -72,6 +72,26 @@ def test_what_differs_between_hosts_is_seen_and_named(make_lan, validate):
     assert results["mpi.size"][0]["status"] == "PASS"
 
 
+def test_a_fault_of_all_hosts_is_told_of_all_by_the_names_that_lead_to_them(make_lan, validate):
+    """The first one is not left out alone, one after the other, when all would fail alike."""
+    lan = make_lan("node1", "node2", "node3")
+    metadata = next(
+        Path(sys.prefix, "lib").glob("python3*/site-packages/numpy-*.dist-info/METADATA")
+    )
+    for name in lan.names:
+        lan[name].run("hostname", f"{name}.cluster.local", check=True)
+    for name in ("node1", "node3"):
+        lan[name].plant("Metadata-Version: 2.1\nName: numpy\nVersion: 1.2.3\n", str(metadata))
+    code, results, text = validate(
+        lan["node1"], "--hosts", "node1:1,node2:1,node3:1", "--failed-hosts", "/tmp/failed",
+        "--only", "python.packages,mpi.size,ranks.reported",
+    )  # fmt: skip
+    assert code == 1, text
+    assert (lan["node1"].own / "tmp/failed").read_text() == "node1,node3\n", text
+    assert "mpi.size" not in results  # nobody joined
+    assert results["ranks.reported"][0]["status"] == "PASS"
+
+
 def test_a_host_with_another_python(make_lan, validate):
     lan = make_lan("node1", "node2")
     shutil.copy(sys.executable, lan["node2"].own / "python")
