@@ -87,6 +87,15 @@ class Outcome:
         """Return films predicted a second."""
         return self.num_films / max(self.seconds, 1e-9)
 
+    @property
+    def totals(self) -> dict[str, float]:
+        """Return what the document says in the end."""
+        return {
+            "num_films": self.num_films,
+            "seconds": round(self.seconds, 3),
+            "images_per_s": round(self.images_per_s, 2),
+        }
+
 
 def predict(
     run: Path, *, inputs: Sequence[Input], options: Options, stream: TextIO | None = None
@@ -132,12 +141,7 @@ def predict(
         outcome = tally.conclude(
             time.perf_counter() - begun, calibration=calibration, loaded=loaded
         )
-        totals = {
-            "num_films": outcome.num_films,
-            "seconds": round(outcome.seconds, 3),
-            "images_per_s": round(outcome.images_per_s, 2),
-        }
-        files.end(unreadable=outcome.unreadable, totals=totals)
+        files.end(unreadable=outcome.unreadable, totals=outcome.totals)
     _require_some(outcome, output=options.output)  # once the reasons are written
     return outcome
 

@@ -46,8 +46,7 @@ def _add_predict(verbs: argparse._SubParsersAction) -> None:
     )
     predict.add_argument(
         "--findings", default=DEFAULT, metavar="WHICH",
-        help=f"of each film, to draw, and to show of several: all, NAME,NAME or top N (default "
-        f"{DEFAULT})",
+        help=f"to draw, and to show of several films: all, NAME,NAME or top N (default {DEFAULT})",
     )  # fmt: skip
     predict.add_argument(
         "--batch-size", type=int, default=32, metavar="N", help="films of one pass (default 32)"
