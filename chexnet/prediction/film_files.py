@@ -30,7 +30,7 @@ _OTHERS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF", "a PDF"),
     (4, b"ftypheic", "a HEIC image"),
     (4, b"ftypheix", "a HEIC image"),
-    (4, b"ftypmif1", "a HEIC image"),
+    (4, b"ftypmif1", "a HEIF image"),
     (4, b"ftypavif", "an AVIF image"),
     (4, b"ftyp", "a video"),
     (0, b"\x1aE\xdf\xa3", "a video"),
