@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from containers.hosts import HostSlots, total_ranks
-from containers.launch import Site, plan_on, plan_ranks
+from containers.launch import Site, plan_on, plan_ranks, project_environ
 from containers.launchers import (
     AUTO,
     LOCAL,
@@ -104,6 +104,14 @@ def choose_launcher(job: Job, *, environ: Mapping[str, str] = os.environ) -> Lau
     if launcher.kind == LOCAL and job.ranks not in (None, 1):
         raise UserError("one rank, which needs no launcher", found=f"--ranks {job.ranks}",
                         fix="use --launcher mpirun, or leave --ranks out")  # fmt: skip
+    nodes = environ.get("SLURM_NNODES", "1")
+    if not job.hosts and job.ranks not in (None, 1) and nodes != "1":
+        raise UserError(
+            f"hosts for {job.ranks} ranks in a Slurm job of {nodes} nodes, of which launchers take "
+            "all that there are", found="no --hosts",
+            fix=f"use --hosts slurm for all of its tasks, --hosts slurm:{job.ranks} for the first, "
+            "or --hosts NAME:RANKS for a node of it",
+        )  # fmt: skip
     if job.hosts:
         require_agent(launcher, environ=environ)
     if in_foreign_step(environ) and job.hosts:
@@ -190,4 +198,5 @@ def launch_there(
     else:
         shares, told = survey.shares or [], survey.told
     plan = plan_on(shares, oversubscribe=job.oversubscribe, device=device)
-    return Launch(plan, launcher, job.hosts, route_between(told), forwarded(), folder=folder)
+    names = forwarded(project_environ())
+    return Launch(plan, launcher, job.hosts, route_between(told), names, folder=folder)

@@ -24,6 +24,8 @@ STOP_TIMEOUT_S = 2
 # A host that is cut off closes no connection. Open MPI would ask after 300 s of silence: ask after
 # 10 s, and give a host up that leaves four questions unanswered, after 30 s.
 _KEEPALIVE = (("time", 10), ("intvl", 5), ("probes", 4))
+# A host that is down refuses nothing: ssh would wait for it for minutes, and ask for a password.
+_SSH = "-o ConnectTimeout=10 -o BatchMode=yes"
 
 
 def render_launch(
@@ -68,7 +70,8 @@ def _horovodrun(launch: Launch) -> list[str]:
     if transport != GLOO:
         # One string, which horovodrun puts into a line for a shell.
         words += ["--mpi-args", shlex.join(["--mca", "odls_base_sigkill_timeout",
-                                            str(STOP_TIMEOUT_S), *_keepalive(launch)])]  # fmt: skip
+                                            str(STOP_TIMEOUT_S), *_ssh(launch),
+                                            *_keepalive(launch)])]  # fmt: skip
     if launch.plan.mapping == NONE:
         return words
     number = "${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}"
@@ -91,7 +94,7 @@ def _mpirun(launch: Launch, *, root: bool) -> list[str]:
     )
     return [
         launch.launcher.program, *allow, *patience, *label, *hosts, *_interfaces(launch),
-        *_keepalive(launch),
+        *_ssh(launch), *_keepalive(launch),
         *(token for name in _forward(launch) for token in ("-x", name)),
         "-np", str(len(plan.ranks)), *_binding(launch),
     ]  # fmt: skip
@@ -122,6 +125,13 @@ def _keepalive(launch: Launch) -> list[str]:
     if not launch.hosts or any(f"{prefix}_keepalive" in name for name in _told()):
         return []
     return [w for name, n in _KEEPALIVE for w in (option, f"{prefix}_keepalive_{name}", str(n))]
+
+
+def _ssh(launch: Launch) -> list[str]:
+    """Return how mpirun calls ssh, unless the user has told it or has another agent."""
+    option, name = ("--mca", "plm_rsh") if launch.launcher.series < 5 else ("--prtemca", "plm_ssh")
+    own = [told for told in _told() if f"{name}_agent" in told or f"{name}_args" in told]
+    return [option, f"{name}_args", _SSH] if launch.hosts and not own else []
 
 
 def _told() -> frozenset[str]:

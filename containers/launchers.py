@@ -213,8 +213,8 @@ def _output(argv: Sequence[str]) -> str:
     return done.stdout + done.stderr
 
 
-def forwarded(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the names of the variables that ranks on other hosts need."""
+def forwarded(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of those of a launcher's variables that ranks on other hosts need."""
     return tuple(sorted(name for name in environ if _FORWARDED.match(name)))
 
 

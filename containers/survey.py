@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from containers.hosts import HostSlots
-from containers.launch import Site, launch_command
+from containers.launch import Site, launch_command, project_environ
 from containers.launchers import Launch, Launcher, forwarded
 from containers.ranks import start_ranks
 from env.binding import NONE, BindingPlan, HostShare, RankBinding
@@ -27,7 +27,8 @@ def survey_launch(hosts: Sequence[HostSlots], *, launcher: Launcher, folder: Pat
     ranks = tuple(RankBinding(rank, 0, host.name, (), None, 1) for rank, host in enumerate(hosts))
     plan = BindingPlan(ranks, 0, mapping=NONE)
     one_each = tuple(HostSlots(host.name, 1) for host in hosts)
-    return Launch(plan, launcher, hosts=one_each, forward=forwarded(), folder=folder, label=True)
+    names = forwarded(project_environ())
+    return Launch(plan, launcher, hosts=one_each, forward=names, folder=folder, label=True)
 
 
 def survey_command(launch: Launch, *, site: Site) -> list[str]:

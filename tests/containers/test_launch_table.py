@@ -21,12 +21,16 @@ PROGRAM = ["python", "-m", "chexnet", "train"]
 ROUTE = Route(("10.0.0.0/24",), ("eth0",))
 TWO = (HostSlots("a", 1), HostSlots("b", 1))
 FOUR_KEEPALIVE = ["time", "10", "intvl", "5", "probes", "4"]
+SSH = "'-o ConnectTimeout=10 -o BatchMode=yes'"
 PATIENCE = "--mca odls_base_sigkill_timeout 2"
 
 
 def keepalive(option, prefix):
     pairs = zip(FOUR_KEEPALIVE[::2], FOUR_KEEPALIVE[1::2], strict=True)
     return " ".join(f"{option} {prefix}_keepalive_{name} {value}" for name, value in pairs)
+
+
+KEEPALIVE = keepalive("--mca", "oob_tcp")
 
 
 def launch(kind, where):
@@ -59,11 +63,13 @@ LAUNCHERS = {
         f"/opt/mpi/bin/mpirun {PATIENCE} -np 2 --map-by slot:PE=1 --bind-to core",
     ("mpirun 4", "hosts"):
         f"mpirun {PATIENCE} --host a:1,b:1 --mca btl_tcp_if_include 10.0.0.0/24 "
-        f"--mca oob_tcp_if_include 10.0.0.0/24 {keepalive('--mca', 'oob_tcp')} "
+        f"--mca oob_tcp_if_include 10.0.0.0/24 --mca plm_rsh_args {SSH} "
+        f"{KEEPALIVE} "
         "-x NCCL_DEBUG -x NCCL_SOCKET_IFNAME==eth0 -np 2 --rankfile /f/rankfile",
     ("mpirun 5", "hosts"):
         f"/opt/mpi/bin/mpirun {PATIENCE} --host a:1,b:1 --mca btl_tcp_if_include 10.0.0.0/24 "
-        f"--prtemca prte_if_include 10.0.0.0/24 {keepalive('--prtemca', 'prte')} "
+        f"--prtemca prte_if_include 10.0.0.0/24 --prtemca plm_ssh_args {SSH} "
+        f"{keepalive('--prtemca', 'prte')} "
         "-x NCCL_DEBUG -x NCCL_SOCKET_IFNAME==eth0 -np 2 --map-by rankfile:FILE=/f/rankfile",
     ("srun pmix", "hosts"):
         "env OMPI_MCA_btl_tcp_if_include=10.0.0.0/24 NCCL_SOCKET_IFNAME==eth0 srun --mpi=pmix "
@@ -82,7 +88,7 @@ LAUNCHERS = {
         "exec taskset -c \"$cpus\" \"$@\"' rank",
     ("horovodrun mpi", "hosts"):
         "horovodrun -np 2 --mpi -H a:1,b:1 --network-interfaces eth0 --mpi-args "
-        f"'{PATIENCE} {keepalive('--mca', 'oob_tcp')}' sh -c "
+        f"{shlex.quote(f'{PATIENCE} --mca plm_rsh_args {SSH} ' + KEEPALIVE)} sh -c "
         "'case ${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK} in 0) cpus=0,2;; 1) cpus=0,2;; esac; "
         "exec taskset -c \"$cpus\" \"$@\"' rank",
     ("horovodrun gloo", "hosts"):

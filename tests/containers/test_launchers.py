@@ -23,6 +23,7 @@ from env.topology import Core, HostTopology
 
 FOUR = HostTopology("h", tuple(Core((n,)) for n in range(4)), (0, 1, 2, 3), (0, 1, 2, 3))
 PATIENCE = "--mca odls_base_sigkill_timeout 2"
+SSH = "-o ConnectTimeout=10 -o BatchMode=yes"
 KEEPALIVE = (
     "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 "
     "--mca oob_tcp_keepalive_probes 4"
@@ -91,12 +92,12 @@ def test_mpirun_over_hosts_names_hosts_networks_and_variables(monkeypatch):
     assert line(launch) == (
         f"mpirun {PATIENCE} --tag-output --host a:2,b:2 "
         "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 "
-        f"{KEEPALIVE} -x PYTHONPATH -x NCCL_SOCKET_IFNAME==eth0,ens3 "
+        f"--mca plm_rsh_args {SSH} {KEEPALIVE} -x PYTHONPATH -x NCCL_SOCKET_IFNAME==eth0,ens3 "
         "-np 4 --map-by slot:OVERSUBSCRIBE --bind-to none prog"
     )
     fifth = line(Launch(FREE, OPEN_MPI_5, TWO, ROUTE, label=True))
     assert "--output tag --host a:2,b:2 --mca btl_tcp_if_include 10.0.0.0/24 " in fifth
-    assert "--prtemca prte_if_include 10.0.0.0/24" in fifth
+    assert f"--prtemca prte_if_include 10.0.0.0/24 --prtemca plm_ssh_args {SSH} " in fifth
 
 
 def test_what_the_user_said_of_interfaces_stands(monkeypatch):
@@ -112,10 +113,14 @@ def test_what_the_user_said_of_interfaces_stands(monkeypatch):
     [
         (MCA, "oob_tcp_if_exclude = lo\n", "oob_tcp_if", "btl_tcp_if_include"),
         (MCA, "btl_tcp_if_exclude = lo\n", "btl_tcp_if", "NCCL_SOCKET_IFNAME"),
+        (MCA, "plm_rsh_args = -p 2222\n", "ConnectTimeout", "btl_tcp_if_include"),
+        (MCA, "plm_rsh_agent = /opt/agent\n", "ConnectTimeout", "btl_tcp_if_include"),
         (".nccl.conf", "NCCL_SOCKET_IFNAME=ib0\n", "NCCL_SOCKET_IFNAME", "btl_tcp_if_include"),
     ],
 )  # fmt: skip
-def test_what_a_file_says_of_interfaces_stands(monkeypatch, tmp_path, file, text, left_out, kept):
+def test_what_a_file_says_of_interfaces_and_ssh_stands(
+    monkeypatch, tmp_path, file, text, left_out, kept
+):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text)

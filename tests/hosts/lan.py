@@ -45,7 +45,6 @@ Host *
   GlobalKnownHostsFile /dev/null
   LogLevel ERROR
   BatchMode yes
-  ConnectTimeout 5
 """
 _START = """\
 set -e
