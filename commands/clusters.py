@@ -21,7 +21,7 @@ from commands.command import at_least, command, enterable, optional_path, requir
         "run": "the run folder, on a file system that every node sees",
         "nodes": "how many nodes",
         "gpus-per-node": "GPUs and ranks of each node; 0 trains on the CPUs",
-        "ranks-per-node": "without GPUs: ranks of each node",
+        "ranks-per-node": "without GPUs: ranks of each node; by default one",
         "image": "train inside this image; by default in the environment of this checkout",
         "cpus-per-gpu": "cores of each rank",
         "mem": "memory of each node, e.g. 64G; 0 for all of it",
@@ -44,7 +44,7 @@ def slurm_script(
     run: str = "",
     nodes: int = 1,
     gpus_per_node: int = 0,
-    ranks_per_node: int = 1,
+    ranks_per_node: int = 0,
     image: str = "",
     cpus_per_gpu: int = 4,
     mem: str = "0",
@@ -63,8 +63,9 @@ def slurm_script(
     from env.atomic import write_text
 
     required(data=data, run=run)
-    at_least(1, nodes=nodes, ranks_per_node=ranks_per_node, cpus_per_gpu=cpus_per_gpu)
-    at_least(0, gpus_per_node=gpus_per_node, max_restarts=max_restarts)
+    at_least(1, nodes=nodes, cpus_per_gpu=cpus_per_gpu)
+    at_least(0, gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node,
+             max_restarts=max_restarts)  # fmt: skip
     place = enterable(image)
     there = str(place.absolute() if place and place.exists() else place or "")
     configuration = optional_path(config)
@@ -75,6 +76,8 @@ def slurm_script(
         read_program(program),
     )  # fmt: skip
     text = render_script(request, command=shlex.join(_as_asked()))
+    if not gpus_per_node:
+        print("trains on the CPUs; on GPUs with --gpus-per-node N", file=sys.stderr)
     if output:
         write_text(Path(output), text)
         print(f"{output}: read it, then: invoke submit {shlex.quote(output)}")

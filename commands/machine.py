@@ -35,6 +35,8 @@ from commands.command import (
         "only": "comma-separated ids of the checks to run",
         "skip": "comma-separated ids of the checks to leave out",
         "silence": "ID=REASON: tell a known and accepted bad verdict as INFO; may be repeated",
+        "see": "a file or folder that every rank must see, which is bound into the image; may be "
+        "repeated",
         "explain": "say what this check reads, how it judges and what to do; run nothing",
         "json": "also write the report there",
         "junit": "also write it there as JUnit XML",
@@ -45,7 +47,7 @@ from commands.command import (
         "oversubscribe": "allow more ranks than cores",
         "dry-run": "print the command lines and run nothing",
     },
-    iterable=["silence"],
+    iterable=["silence", "see"],
 )
 def validate_env(
     c: Context,
@@ -60,6 +62,7 @@ def validate_env(
     only: str = "",
     skip: str = "",
     silence: list[str] | None = None,
+    see: list[str] | None = None,
     explain: str = "",
     json: str = "",
     junit: str = "",
@@ -95,6 +98,7 @@ def validate_env(
         outputs={option: Path(file) for option, file in outputs.items() if file},
         expectations=optional_path(site),
         options=(*options, "--fail-fast") if fail_fast else tuple(options),
+        paths=tuple(Path(one).resolve() for one in see or ()),
         allreduce_mib=allreduce,
     )
     return validate(validation, dry_run=dry_run)

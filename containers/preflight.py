@@ -225,6 +225,7 @@ class Validation:
             of ``OUTPUTS``.
         expectations: a site file to hold the machine against, None for none.
         options: further options of ``python -m env``.
+        paths: files and folders that every rank needs, by their whole paths.
         allreduce_mib: sum so many MiB over the ranks; 0 for not.
     """
 
@@ -234,6 +235,7 @@ class Validation:
     outputs: Mapping[str, Path] = field(default_factory=dict)
     expectations: Path | None = None
     options: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()
     allreduce_mib: int = 0
 
 
@@ -253,7 +255,8 @@ def validate(validation: Validation, *, dry_run: bool = False) -> int:
     job = validation.job
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder = Path(name)
-        site = Site(validation.image, (folder,), sees_gpus(validation.device))
+        binds = (*validation.paths, folder)
+        site = Site(validation.image, binds, sees_gpus(validation.device))
         report = folder / OUTPUTS["--json"]
         asked = "--failed-hosts" in validation.outputs
         launch, code = prepare_launch(
@@ -263,7 +266,7 @@ def validate(validation: Validation, *, dry_run: bool = False) -> int:
         if launch is not None:
             preflight = Preflight(
                 launch, site, folder, validation.device, _options(validation, folder),
-                allreduce_mib=validation.allreduce_mib, timeout_s=job.timeout_s,
+                validation.paths, allreduce_mib=validation.allreduce_mib, timeout_s=job.timeout_s,
             )  # fmt: skip
             if not dry_run:
                 preflight.write_files()

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from containers.weights import weights_folders
 from env.errors import UserError
 from env.stack import PROJECT
 
@@ -37,7 +38,7 @@ class JobRequest:
         run: the run folder, on a file system that every node sees.
         nodes: hosts.
         gpus_per_node: GPUs and ranks of each; 0 trains on the CPUs.
-        ranks_per_node: without GPUs, the ranks of each node.
+        ranks_per_node: without GPUs, the ranks of each node; 0 for one.
         image: what the ranks run in, None for the environment of this checkout.
         cpus_per_gpu: cores of a rank.
         mem: memory of a node in Slurm's words; "0" for all of it.
@@ -55,7 +56,7 @@ class JobRequest:
     run: Path
     nodes: int = 1
     gpus_per_node: int = 0
-    ranks_per_node: int = 1
+    ranks_per_node: int = 0
     image: str = ""
     cpus_per_gpu: int = 4
     mem: str = "0"
@@ -71,7 +72,7 @@ class JobRequest:
     @property
     def ranks_on_each(self) -> int:
         """Return the ranks of a node: one for each GPU."""
-        return self.gpus_per_node or self.ranks_per_node
+        return self.gpus_per_node or self.ranks_per_node or 1
 
 
 def render_script(request: JobRequest, *, command: str = "invoke slurm-script …") -> str:
@@ -163,8 +164,13 @@ def _values(request: JobRequest) -> str:
 def _validation(request: JobRequest) -> list[str]:
     """Return the words of the first step, quoted."""
     device = "gpu" if request.gpus_per_node else "cpu"
+    # The run folder is made by now, here: a node that sees it shares it.
+    seen = [*([request.config] if request.config else []),
+            *weights_folders(request.config, request.settings)]  # fmt: skip
+    needed = ['--see "$data" --see "$run"', *(f"--see {shlex.quote(str(one))}" for one in seen)]
     files = ['--failed-hosts "$failed"', '--json "$run/environment.json"']
-    return [f'validate-env --hosts "$hosts" --device {device}', *_image(request), *files]
+    return [f'validate-env --hosts "$hosts" --device {device}', *_image(request), *needed,
+            *files]  # fmt: skip
 
 
 def _training(request: JobRequest) -> list[str]:
@@ -205,8 +211,11 @@ def _refuse(request: JobRequest) -> None:
     }  # fmt: skip
     for name, (form, example) in forms.items():
         value = getattr(request, name)
-        if value and not form.match(value):
+        if not form.match(value) and (value or name in ("time", "mem")):
             raise UserError(f"--{name}: {example}", found=repr(value), fix="correct it")
+    if request.gpus_per_node and request.ranks_per_node:
+        raise UserError("--gpus-per-node, a rank for each, or --ranks-per-node", found="both",
+                        fix="leave one of them out")  # fmt: skip
     most = request.nodes * request.ranks_on_each
     if request.array and max(map(int, request.array.split(","))) > most:
         raise UserError(

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from invoke import Context
 
+from commands.clusters import slurm_script
 from containers.slurm_script import PROGRAM, JobRequest, job_name, read_program, render_script
 from env.errors import UserError
 
@@ -109,8 +112,8 @@ def test_without_gpus_none_are_asked_for_and_training_is_told(bench):
     assert code == 0
     failed = calls[0][calls[0].index("--failed-hosts") + 1]
     assert calls == [
-        ["tasks", "validate-env", "--hosts", "slurm", "--device", "cpu", "--failed-hosts", failed,
-         "--json", f"{run}/environment.json"],
+        ["tasks", "validate-env", "--hosts", "slurm", "--device", "cpu", "--see", "/d", "--see",
+         run, "--failed-hosts", failed, "--json", f"{run}/environment.json"],
         ["tasks", "train", "--hosts", "slurm", "--no-validate", "--resume", "--data", "/d", "--run",
          run, "--set", "device=cpu"],
     ]  # fmt: skip
@@ -146,6 +149,16 @@ def test_what_ends_a_job_and_what_queues_it_again(bench, codes, failed, restarts
     assert told == expected
     trained = any(words[1] == "train" for words in calls)
     assert trained == ("train" in codes)
+
+
+def test_nodes_are_asked_for_the_folder_of_the_weights(bench):
+    weights = bench.folder / "w"
+    weights.mkdir()
+    (weights / "a.keras").touch()
+    request = JobRequest(DATA, bench.folder / "run", settings=(f"weights={weights}/a.keras",),
+                         program=bench.program)  # fmt: skip
+    _, calls, _ = bench.run(render_script(request))
+    assert calls[0][10:12] == ["--see", str(weights)]
 
 
 def test_nodes_that_were_left_out_before_stay_so(bench):
@@ -214,7 +227,9 @@ def test_no_value_is_taken_apart(tmp_path_factory, data, run, image, config, val
         )  # fmt: skip
         code, calls, told = bench.run(render_script(request, command=f"invoke {data} {image}"))
         assert (code, told) == (0, "")
-        train = calls[1]
+        proof, train = calls
+        seen = [place for word, place in pairwise(proof) if word == "--see"]
+        assert seen == [str(request.data), str(folder), str(request.config)]
         assert train[:6] == ["tasks", "train", "--hosts", "slurm", "--no-validate", "--resume"]
         assert train[6:] == [
             "--data", str(request.data), "--run", str(folder), "--image", image,
@@ -239,6 +254,9 @@ def test_no_value_is_taken_apart(tmp_path_factory, data, run, image, config, val
         ({"account": "-x"}, "--account"),
         ({"account": "a\n"}, "--account"),
         ({"time": "soon"}, "--time"),
+        ({"time": ""}, "--time"),
+        ({"mem": ""}, "--mem"),
+        ({"gpus_per_node": 4, "ranks_per_node": 8}, "--ranks-per-node"),
         ({"mem": "lots"}, "--mem"),
         ({"array": "1-4"}, "--array"),
         ({"array": "1,9"}, "--array of numbers up to 1"),
@@ -353,3 +371,10 @@ def test_what_slurm_announces_queues_the_job_again_and_a_cancellation_ends_it(
     notes = bench.folder / "calls"
     told = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
     assert [call for call in told if "show" not in call] == calls
+
+
+def test_that_no_gpu_was_asked_for_is_said(capsys):
+    slurm_script(Context(), data="/d", run="/r")
+    assert "--gpus-per-node" in capsys.readouterr().err
+    slurm_script(Context(), data="/d", run="/r", gpus_per_node=1)
+    assert capsys.readouterr().err == ""

@@ -197,25 +197,14 @@ def test_a_host_that_hangs_is_named_in_time_and_nothing_is_left_running(make_lan
     assert [lan[name].strays for name in lan.names] == [[], []]
 
 
-def test_a_folder_that_one_host_lacks(make_lan):
+def test_a_folder_that_one_host_lacks(make_lan, validate):
     lan = make_lan("node1", "node2")
     lan["node1"].run("mkdir", "/tmp/data", check=True)
-    code = (
-        "from pathlib import Path\n"
-        "from containers.hosts import parse_hosts\n"
-        "from containers.job import Job\n"
-        "from containers.launch import Site\n"
-        "from containers.preflight import Preflight, prepare_launch, run_preflight\n"
-        "folder = Path('/tmp/proof'); folder.mkdir()\n"
-        "launch, _ = prepare_launch(Job(hosts=parse_hosts('node1:1,node2:1')), site=Site(),\n"
-        "                           folder=folder, device='cpu')\n"
-        "proof = Preflight(launch, Site(), folder, options=('--only', 'ranks.paths'),\n"
-        "                  paths=(Path('/tmp/data'), Path('/run/lan')))\n"
-        "proof.write_files()\n"
-        "raise SystemExit(run_preflight(proof))\n"
-    )
-    root = Path(__file__).resolve().parents[2]
-    done = lan["node1"].run(sys.executable, "-c", code, cwd=root, timeout=60)
-    assert done.returncode == 1, done.stderr
-    assert "rank 1 on node2 does not see it" in done.stdout, done.stdout
-    assert "/run/lan" not in done.stdout
+    code, results, text = validate(
+        lan["node1"], "--hosts", "node1:1,node2:1", "--only", "ranks.paths", "--see", "/tmp/data",
+        "--see", "/run/lan", "--failed-hosts", "/tmp/failed",
+    )  # fmt: skip
+    assert code == 1, text
+    assert found(results, "ranks.paths") == "rank 1 on node2 does not see it"
+    assert results["ranks.paths"][0]["where"] == "/tmp/data"
+    assert (lan["node1"].own / "tmp/failed").read_text() == "node2\n"
