@@ -23,7 +23,7 @@ from env.errors import EXIT_FAILED, EXIT_GOOD, UserError
 _FIELDS = ("id", "state", "nodes", "elapsed", "left", "reason", "name")
 # %A, the number that the job itself sees, is not %i for a task of an array: 12_4.
 _SQUEUE = "%A|%i|%T|%D|%M|%L|%r|%j"
-_SACCT = "JobID,State,NNodes,Elapsed,Timelimit,Reason,JobName"
+_SACCT = "JobID,State,NNodes,Elapsed,Reason,JobName"
 _TIMEOUT_S = 30
 _LOG = re.compile(r"slurm-(\d+)-\d+\.log")
 
@@ -46,7 +46,7 @@ def submit(script: Path, *, dry_run: bool = False) -> int:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job as Slurm tells of it, in Slurm's words."""
+    """A job as Slurm tells of it, in Slurm's words; of one that has ended nothing is left."""
 
     id: str
     state: str
@@ -104,8 +104,8 @@ def find_jobs(run: Path | None = None) -> tuple[list[SlurmJob], str]:
     gone = sorted(known - jobs.keys(), key=int)
     if gone and shutil.which("sacct") and not trouble:
         options = ("--noheader", "--allocations", "--parsable2", f"--format={_SACCT}")
-        rows, _ = _ask(["sacct", *options, f"--jobs={','.join(gone)}"], len(_FIELDS))
-        of_run += [SlurmJob(*row) for row in rows]
+        rows, _ = _ask(["sacct", *options, f"--jobs={','.join(gone)}"], len(_FIELDS) - 1)
+        of_run += [SlurmJob(*row[:4], "", *row[4:]) for row in rows]
     return of_run, trouble
 
 
@@ -194,8 +194,9 @@ def show_status(run: Path | None = None, *, as_json: bool = False) -> int:
         print(render_progress(progress))
     for job in jobs:
         why = "" if job.reason in ("None", "") else f"  ({job.reason})"
-        print(f"job         {job.id}  {job.state}  {job.nodes} nodes  {job.elapsed}, "
-              f"limit in {job.left}  {job.name}{why}")  # fmt: skip
+        left = f", limit in {job.left}" if job.left else ""
+        print(f"job         {job.id}  {job.state}  {job.nodes} nodes  {job.elapsed}{left}  "
+              f"{job.name}{why}")  # fmt: skip
     if not jobs:
         print(f"jobs        {trouble or 'none in the queue'}")
     return EXIT_GOOD

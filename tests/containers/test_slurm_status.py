@@ -89,16 +89,19 @@ def test_the_jobs_of_this_project_are_told(commands, run):
     assert "--user=" in args.read_text()
 
 
-def test_a_runs_jobs_are_found_by_name_and_by_its_logs_and_asked_of_sacct(commands, run):
+def test_a_runs_jobs_are_found_by_name_and_by_its_logs_and_asked_of_sacct(commands, run, capsys):
     commands("squeue", QUEUE)
-    args = commands("sacct", "9|TIMEOUT|2|1:00:00|01:00:00|None|chexnet-run1\\n")
+    args = commands("sacct", "9|TIMEOUT|2|1:00:00|None|chexnet-run1\\n")
     for name in ("slurm-9-0.log", "slurm-9-1.log", "slurm-14-0.log", "other.log"):
         (run / name).touch()
     jobs, _ = find_jobs(run)
-    assert [(job.id, job.state) for job in jobs] == [
-        ("12", "RUNNING"), ("14", "RUNNING"), ("9", "TIMEOUT")
+    assert [(job.id, job.state, job.left) for job in jobs] == [
+        ("12", "RUNNING", "58:58"), ("14", "RUNNING", "1:00"), ("9", "TIMEOUT", "")
     ]  # fmt: skip
     assert "--jobs=9" in args.read_text()
+    assert "--format=JobID,State,NNodes,Elapsed,Reason,JobName" in args.read_text()
+    assert show_status(run) == 0
+    assert "TIMEOUT  2 nodes  1:00:00  chexnet-run1" in capsys.readouterr().out
 
 
 def test_a_task_of_an_array_is_found_by_the_log_in_its_own_folder(commands, run):
