@@ -29,6 +29,8 @@ from containers.job import Job, refuse_misfit
 from containers.launch import Site, launch_command, project_environ, run_command
 from containers.launchers import Launch
 from containers.preflight import prepare_launch
+from containers.process import stoppable
+from containers.ranks import end_launcher
 from env.atomic import write_text
 from env.binding import render_plan
 from env.errors import EXIT_FAILED, UserError, unknown_name
@@ -160,16 +162,17 @@ def measure_series(series: Series, *, folder: Path, dry_run: bool = False) -> di
 
 def _run(line: Sequence[str]) -> None:
     environ = {**project_environ(), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    child = subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
     try:
-        done = subprocess.run(
-            line, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", check=False, timeout=LONGEST_S,
-        )  # fmt: skip
-        code, said = str(done.returncode), done.stderr
+        said = child.communicate(timeout=LONGEST_S)[1]
+        code = str(child.returncode)
     except subprocess.TimeoutExpired as error:
-        code, said = f"none after {LONGEST_S} s", str(error.stderr or "")
+        code, said = f"none after {LONGEST_S} s", error.stderr or b""
+    finally:
+        end_launcher(child)
     if code != "0":
-        last = "\n".join(said.splitlines()[-15:])
+        last = "\n".join(said.decode(errors="replace").splitlines()[-15:])
         raise UserError(
             "ranks that end well", found=f"exit code {code} of {shlex.join(line)}\n{last}",
             fix="prove the machine first: invoke validate-env", exit_code=EXIT_FAILED,
@@ -237,18 +240,22 @@ def run_benchmark(
     if place and not dry_run:
         place.mkdir(parents=True, exist_ok=True)
     where = place if place and place.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="chexnet_scaling_", dir=where) as name:
-        folder = Path(name)
+    with (
+        stoppable(),
+        tempfile.TemporaryDirectory(prefix="chexnet_scaling_", dir=where) as name,
+    ):
+        folder, fed = Path(name), series
         if not series.data:
             made = folder if dry_run else make_data(folder)
-            series = replace(series, data=(made / "encoded", made / "fast"))
-        found = measure_series(series, folder=folder, dry_run=dry_run)
+            fed = replace(series, data=(made / "encoded", made / "fast"))
+        found = measure_series(fed, folder=folder, dry_run=dry_run)
     if dry_run:
         return
     results = describe_series(found, series=series)
     ratios = compare_series(results)
-    write_record(output, command=_command(series), packages=PACKAGES, results=results,
-                 ratios=ratios)  # fmt: skip
+    files = {"--output": output, "--picture": picture, "--stand-in": stand_in}
+    write_record(output, command=command_of(series, files=files), packages=PACKAGES,
+                 results=results, ratios=ratios)  # fmt: skip
     if picture:
         from benchmarks.figures import draw_series
         from containers.scaling_figure import write_figure
@@ -291,9 +298,14 @@ def _load_results(path: Path) -> list[dict[str, Any]]:
                         fix="correct --stand-in, or leave it out") from error  # fmt: skip
 
 
-def _command(series: Series) -> list[str]:
-    command = ["invoke", "bench-scaling", "--ranks", ",".join(map(str, series.ranks))]
-    command += ["--input", ",".join(series.inputs), "--model", series.model]
-    command += ["--batch-size", str(series.batch_size), "--crop", str(series.crop)]
-    command += ["--steps", str(series.steps)]
-    return [*command, "--repeats", str(series.repeats)]
+def command_of(series: Series, *, files: Mapping[str, Path | None]) -> list[str]:
+    """Return the command line that measures a series again; ``files`` by their options."""
+    options: dict[str, object] = {
+        "--ranks": ",".join(map(str, series.ranks)), "--input": ",".join(series.inputs),
+        "--hosts": ",".join(f"{host.name}:{host.ranks}" for host in series.hosts),
+        "--model": series.model, "--batch-size": series.batch_size, "--crop": series.crop,
+        "--device": series.device, "--steps": series.steps, "--repeats": series.repeats, **files,
+    }  # fmt: skip
+    given = [(name, value) for name, value in options.items() if value not in ("", None)]
+    given += [("--data", folder) for folder in series.data]
+    return ["invoke", "bench-scaling", *(str(word) for pair in given for word in pair)]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from containers.launch import missing_program, project_environ
 from containers.process import stoppable
@@ -55,7 +55,7 @@ def start_ranks(argv: Sequence[str], *, folder: Path, timeout_s: float) -> dict[
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            _stop(child)
+            end_launcher(child)
     told, said = (pipe.text() for pipe in pipes)
     ranks, rest = parse_output(told)
     # Daemons and ranks write to the same place as the launcher itself.
@@ -114,8 +114,8 @@ class _Drain:
         return b"".join(self._parts).decode("utf-8", errors="replace")
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """End a launcher, first in its own way, which ends its ranks on every host."""
+def end_launcher(child: subprocess.Popen[Any]) -> None:
+    """End a launcher with a session of its own, first in its way, which ends ranks on all hosts."""
     if child.poll() is None:
         child.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):  # one that hangs: its daemons end without it

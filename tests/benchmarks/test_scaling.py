@@ -1,6 +1,11 @@
 """The scaling series: its arithmetic, its command lines, and a real series of 1 and 2 ranks."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +22,7 @@ from containers.hosts import HostSlots
 from containers.launchers import Launch
 from env.binding import BindingPlan, RankBinding
 from env.errors import UserError
+from env.stack import PROJECT
 
 SCHEMA = json.loads((Path(benchmarks.__file__).parent / "record.schema.json").read_text())
 SERIES = Series((1, 2), batch_size=8)
@@ -124,6 +130,49 @@ def test_a_dry_run_prints_a_line_for_each_number_of_ranks(tmp_path, capsys):
     assert [line.split(" -np ")[1][0] for line in lines] == ["1", "2"]
     assert all("benchmarks.scaling_rank" in line and f"'{tmp_path}/a b'" in line for line in lines)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_recorded_command_measures_the_same_again():
+    hosts = (HostSlots("a", 1), HostSlots("b", 1))
+    series = Series((1, 2), ("real",), (Path("/d e"), Path("/f")), hosts, "tiny", 4, 0, "cpu", 3, 2)
+    files = {"--output": Path("o.json"), "--picture": None, "--stand-in": Path("s.json")}
+    command = scaling.command_of(series, files=files)
+    assert command[:2] == ["invoke", "bench-scaling"]
+    given = list(zip(command[2::2], command[3::2], strict=True))
+    assert sorted(given) == [
+        ("--batch-size", "4"), ("--crop", "0"), ("--data", "/d e"), ("--data", "/f"),
+        ("--device", "cpu"), ("--hosts", "a:1,b:1"), ("--input", "real"), ("--model", "tiny"),
+        ("--output", "o.json"), ("--ranks", "1,2"), ("--repeats", "2"), ("--stand-in", "s.json"),
+        ("--steps", "3"),
+    ]  # fmt: skip
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from benchmarks import scaling
+wait = f"echo $$ > {sys.argv[1]}/pid; mv {sys.argv[1]}/pid {sys.argv[1]}/started; exec sleep 300"
+scaling.make_data = lambda folder: scaling._run(["sh", "-c", wait])
+scaling.run_benchmark(scaling.Series((1,)), output=Path(sys.argv[1]) / "r.json")
+"""
+
+
+def test_one_that_is_stopped_leaves_no_process_and_no_folder(tmp_path):
+    started, temporary = tmp_path / "started", tmp_path / "tmp"
+    temporary.mkdir()
+    child = subprocess.Popen([sys.executable, "-c", STOPPED, tmp_path], cwd=PROJECT,
+                             env={**os.environ, "TMPDIR": str(temporary)})  # fmt: skip
+    try:
+        while not started.exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.terminate()
+        assert child.wait() == 128 + signal.SIGTERM
+    finally:
+        child.kill()
+    assert list(temporary.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 def test_a_missing_record_of_the_stand_in_is_told_before_anything_runs(tmp_path):
