@@ -1,8 +1,8 @@
 """What the exchange of DenseNet-121's gradients costs, each way, over shared memory and TCP.
 
-Every launch measures all ways in turn, and a plain MPI_Allreduce of as many bytes beside
-them: a ratio compares numbers of one process that saw the same load. Horovod reads its
-settings when it starts, so that each setting is a launch of its own.
+Every way is timed in turn with a plain MPI_Allreduce of as many bytes: a ratio compares
+numbers of one process that saw the same load. Horovod reads its settings when it starts,
+so that each setting is a launch of its own.
 
     python -m benchmarks.allreduce --output FILE.json [--ranks 2] [--rounds 20]
 """
@@ -62,8 +62,8 @@ def render_command(transport: str, *, ranks: int, rounds: int, output: Path) -> 
 
 def measure(
     *, ranks: int, rounds: int, folder: Path
-) -> dict[tuple[str, str], dict[str, list[float]]]:
-    """Return the milliseconds of every way by transport and setting.
+) -> dict[tuple[str, str], dict[str, dict[str, list[float]]]]:
+    """Return the milliseconds of every way, and of the plain one, by transport and setting.
 
     Args:
         ranks: processes on this machine.
@@ -81,30 +81,29 @@ def measure(
 
 
 def describe(
-    taken: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
+    taken: Mapping[tuple[str, str], Mapping[str, Mapping[str, Sequence[float]]]],
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Return a result for each way, and its median over that of the plain one beside it."""
+    """Return a result for each way, and its median over that of the plain one in turn with it."""
     results: list[dict[str, Any]] = []
     ratios = {}
     for (transport, setting), ways in taken.items():
-        plain = statistics.median(ways[PLAIN])
-        for way, values in ways.items():
+        for way, times in ways.items():
             name = f"{transport}, {setting}, {way}"
-            median = statistics.median(values)
+            median, plain = statistics.median(times[way]), statistics.median(times[PLAIN])
             results.append(
                 {
                     "name": name,
                     "value": round(median, 2),
                     "unit": "ms",
-                    "fastest": round(min(values), 2),
-                    "rounds": len(values),
+                    "fastest": round(min(times[way]), 2),
+                    "plain_ms": round(plain, 2),
+                    "rounds": len(times[way]),
                     "transport": transport,
                     "setting": setting,
                     "way": way,
                 }
             )
-            if way != PLAIN:
-                ratios[f"{name} / {PLAIN}"] = round(median / plain, 3)
+            ratios[f"{name} / {PLAIN}"] = round(median / plain, 3)
     return results, ratios
 
 

@@ -3,10 +3,11 @@
     python -m benchmarks.layouts --data FAST --output FILE.json
 
 Knows the layouts that ADR 0003 chose from: a film a TFRecord, blocks of 32 films a TFRecord,
-fixed-length records, and arrays mapped into memory and read by number. Each film is cropped at
-a place of its own and mirrored or not. Rounds alternate, each in this process; `cold` empties
-the page cache of the files first. Shuffle quality is how far films of one place in the file move
-in the order of reading, on average, as a share of a uniform shuffle's third of the length.
+fixed-length records, and arrays mapped into memory and read by number. Films are read whole, so
+that layouts are compared and not crops. Rounds alternate, each in this process; `cold` empties
+the page cache of the files first and reads one epoch. Shuffle quality is how far films move from
+their place in the file in the order of reading, on average, as a share of a uniform shuffle's
+third of the length.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Layout:
     Attributes:
         name: as the record calls it.
         files: what holds the films.
-        read: returns endless batches of [B, crop, crop] films.
-        order: returns the films' numbers in the order of one epoch, of ``count`` films.
+        read: returns endless batches of [B, size, size] films.
+        order: returns the films' numbers in the order of one epoch of ``count`` films.
     """
 
     name: str
@@ -51,76 +52,63 @@ class Layout:
     order: Callable[[int], np.ndarray]
 
 
-def write_layouts(dataset: Dataset, *, folder: Path, crop: int) -> list[Layout]:
+def write_layouts(dataset: Dataset, *, folder: Path) -> list[Layout]:
     """Write the training films in every layout and return how each is read."""
     split = dataset.splits["train"]
-    size, count = dataset.image_size, split.num_examples
+    size = dataset.image_size
     shards = [dataset.root / shard.name for shard in split.shards]
     films = np.concatenate([np.fromfile(p, np.uint8).reshape(-1, size, size) for p in shards])
     single, block, fixed = (folder / name for name in ("single.tfrecord", "block.tfrecord", "raw"))
-    with tf.io.TFRecordWriter(str(single)) as writer:
-        for film in films:
-            writer.write(film.tobytes())
-    with tf.io.TFRecordWriter(str(block)) as writer:
-        for start in range(0, count - count % BLOCK, BLOCK):
-            writer.write(films[start : start + BLOCK].tobytes())
+    _write_records(single, films=films, each=1)
+    _write_records(block, films=films, each=BLOCK)
     fixed.write_bytes(films.tobytes())
-
-    def by_record(records: tf.data.Dataset) -> tf.data.Dataset:
-        shuffled = records.shuffle(BUFFER).repeat()
-        films = shuffled.map(lambda r: tf.reshape(tf.io.decode_raw(r, tf.uint8), [size, size]))
-        return _crop(films, size=size, crop=crop)
-
-    def by_block() -> Batches:
-        records = tf.data.TFRecordDataset(str(block)).shuffle(max(1, BUFFER // BLOCK)).repeat()
-        films = records.map(
-            lambda r: tf.reshape(tf.io.decode_raw(r, tf.uint8), [BLOCK, size, size])
-        )
-        return iter(_crop(films.unbatch(), size=size, crop=crop))
-
+    singles, blocks = (tf.data.TFRecordDataset(str(path)) for path in (single, block))
+    raw = tf.data.FixedLengthRecordDataset(str(fixed), size * size)
     return [
         Layout("TFRecord, a film each", [single],
-               lambda: iter(by_record(tf.data.TFRecordDataset(str(single)))),
-               lambda n: _buffered(n, each=1)),
-        Layout("TFRecord, blocks of 32", [block], by_block, lambda n: _buffered(n, each=BLOCK)),
+               lambda: _batches(singles, size=size, each=1), lambda n: _order(n, each=1)),
+        Layout("TFRecord, blocks of 32", [block],
+               lambda: _batches(blocks, size=size, each=BLOCK), lambda n: _order(n, each=BLOCK)),
         Layout("fixed-length records", [fixed],
-               lambda: iter(by_record(tf.data.FixedLengthRecordDataset(str(fixed), size * size))),
-               lambda n: _buffered(n, each=1)),
+               lambda: _batches(raw, size=size, each=1), lambda n: _order(n, each=1)),
         Layout("mapped, by number", shards,
-               lambda: iter(FastPipeline(dataset, "train", batch_size=BATCH, crop_px=crop)),
-               lambda n: Order(n, seed=0, margin_px=size - crop, flip=True).take(0, count=n).films),
+               lambda: iter(FastPipeline(dataset, "train", batch_size=BATCH, crop_px=size,
+                                         flip=False)),
+               lambda n: Order(n, seed=0, margin_px=0, flip=False).take(0, count=n).films),
     ]  # fmt: skip
 
 
-def _crop(films: tf.data.Dataset, *, size: int, crop: int) -> tf.data.Dataset:
-    """Return batches of films, each cropped at a place of its own and mirrored or not."""
-    numbers = tf.data.Dataset.random(seed=0)
+def _write_records(path: Path, *, films: np.ndarray, each: int) -> None:
+    """Write so many films a record; the last may have fewer."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for start in range(0, len(films), each):
+            writer.write(films[start : start + each].tobytes())
 
-    def cut(film: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        choices = size - crop + 1
-        top, left = (number // 2) % choices, (number // 2) // choices % choices
-        film = tf.ensure_shape(film[top : top + crop, left : left + crop], [crop, crop])
-        return tf.where(number % 2 == 0, film[:, ::-1], film)
 
+def _shuffle(records: tf.data.Dataset, *, each: int) -> tf.data.Dataset:
+    return records.shuffle(max(1, BUFFER // each), seed=0)
+
+
+def _batches(records: tf.data.Dataset, *, size: int, each: int) -> Batches:
+    """Return endless batches, each decoded at once, of records of so many films."""
     cores = len(os.sched_getaffinity(0))
-    mapped = tf.data.Dataset.zip(films, numbers).map(cut, num_parallel_calls=cores)
+    shuffled = _shuffle(records, each=each).repeat()
+    if each < BATCH:
+        shuffled = shuffled.batch(BATCH // each, drop_remainder=True)
+    films = shuffled.map(
+        lambda r: tf.reshape(tf.io.decode_raw(r, tf.uint8), [-1, size, size]),
+        num_parallel_calls=cores,
+    )
     options = tf.data.Options()
     options.threading.private_threadpool_size = cores
-    return mapped.batch(BATCH, drop_remainder=True).prefetch(2).with_options(options)
+    return iter(films.prefetch(2).with_options(options))
 
 
-def _buffered(count: int, *, each: int) -> np.ndarray:
-    """Return the order a shuffle buffer gives films that are read in blocks of ``each``."""
-    chance = np.random.default_rng(0)
-    size = max(1, BUFFER // each)
-    waiting, order = [], []
-    for block in range(count // each):
-        waiting.append(block)
-        if len(waiting) > size:
-            order.append(waiting.pop(int(chance.integers(len(waiting)))))
-    chance.shuffle(waiting)
-    blocks = np.array([*order, *waiting])
-    return (blocks[:, None] * each + np.arange(each)).ravel()
+def _order(count: int, *, each: int) -> np.ndarray:
+    """Return the order in which that shuffle gives films that are read in blocks of ``each``."""
+    blocks = _shuffle(tf.data.Dataset.range(count // each), each=each)
+    first = np.fromiter(blocks.as_numpy_iterator(), np.int64)
+    return (first[:, None] * each + np.arange(each)).ravel()
 
 
 def shuffle_quality(order: np.ndarray) -> float:
@@ -128,8 +116,15 @@ def shuffle_quality(order: np.ndarray) -> float:
     return float(np.abs(order - np.arange(len(order))).mean() / (len(order) / 3))
 
 
-def measure(layout: Layout, *, seconds: float, cold: bool) -> float:
-    """Return images/s of a layout."""
+def measure(layout: Layout, *, seconds: float, count: int, cold: bool) -> float:
+    """Return images/s of a layout: for some seconds, or cold, of the first epoch.
+
+    Args:
+        layout: what to read.
+        seconds: of a measurement from memory.
+        count: films of an epoch.
+        cold: from storage instead of from memory.
+    """
     if cold:
         for path in layout.files:
             with path.open("rb") as file:
@@ -140,7 +135,7 @@ def measure(layout: Layout, *, seconds: float, cold: bool) -> float:
         for _ in range(20):
             next(batches)
     begun, images = time.perf_counter(), 0
-    while time.perf_counter() - begun < seconds:
+    while images < count if cold else time.perf_counter() - begun < seconds:
         next(batches)
         images += BATCH
     return images / (time.perf_counter() - begun)
@@ -154,19 +149,19 @@ def main() -> None:
     add = parser.add_argument
     add("--data", type=Path, required=True, help="prepared data of format fast")
     add("--output", type=Path, required=True, help="the record, a JSON file")
-    add("--crop", type=int, default=224, help="px cut out of each film")
     add("--rounds", type=int, default=3)
     add("--seconds", type=float, default=2.0, help="of one measurement")
     options = parser.parse_args()
     dataset = load_dataset(options.data)
     split = dataset.splits["train"]
     with tempfile.TemporaryDirectory(dir=options.output.parent) as name:
-        layouts = write_layouts(dataset, folder=Path(name), crop=options.crop)
+        layouts = write_layouts(dataset, folder=Path(name))
         rates: dict[tuple[str, bool], list[float]] = {}
         for nth in range(options.rounds):
             for layout in layouts:
                 for cold in (False, True):
-                    rate = measure(layout, seconds=options.seconds, cold=cold)
+                    rate = measure(layout, seconds=options.seconds, count=split.num_examples,
+                                   cold=cold)  # fmt: skip
                     rates.setdefault((layout.name, cold), []).append(rate)
                     print(f"round {nth + 1}/{options.rounds}  {layout.name}, "
                           f"{'cold' if cold else 'cached'}: {rate:,.0f} images/s",
@@ -177,8 +172,7 @@ def main() -> None:
     write_record(
         options.output, packages=PACKAGES, results=results,
         command=["python", "-m", "benchmarks.layouts", "--data", options.data.name,
-                 "--crop", str(options.crop), "--rounds", str(options.rounds),
-                 "--seconds", str(options.seconds)],
+                 "--rounds", str(options.rounds), "--seconds", str(options.seconds)],
         ratios={f"{name} / TFRecord, a film each, cached": round(value / base, 3)
                 for name, value in medians.items()},
     )  # fmt: skip

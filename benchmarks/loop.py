@@ -2,8 +2,9 @@
 
 Three things, each in rounds that alternate where two are compared:
 
-- the loop that training uses (films from disk, meters, metrics.jsonl, curves, signals) against the
-  bare compiled step on the same films in memory, in one process on one rank;
+- the loop that training uses (films from disk, meters, metrics.jsonl, curves, signals; without the
+  validation and checkpoint of an epoch's end) against the bare compiled step on as many blank
+  films in memory, in one process on one rank;
 - two ranks that exchange gradients against two processes that do not, in the same two processes;
 - the seconds of a training's start by part, beside those of the first release's demo.
 

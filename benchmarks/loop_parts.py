@@ -46,7 +46,10 @@ class Bench:
     position: Position
 
     def loop(self) -> None:
-        """Take the steps of an epoch in the loop that training uses, validation left out."""
+        """Take the steps of an epoch in the loop that training uses.
+
+        Left out is what training does once an epoch: validation and its checkpoint.
+        """
         job = self.job
         with Journal(job.folder, enabled=True, first_step=0) as journal:
             writer = CheckpointWriter(job.checkpoints, enabled=True)
@@ -55,7 +58,7 @@ class Bench:
             self.position = steps.run().close_epoch()
 
     def bare(self) -> None:
-        """Take as many compiled steps, all on the same films in memory, with nothing around."""
+        """Take as many compiled steps, all on the same blank films in memory, nothing around."""
         config = self.job.config
         shape = [1, 1, config.batch_size]
         images = tf.zeros([*shape, config.crop_size, config.crop_size, 1], tf.uint8)

@@ -1,8 +1,8 @@
 """One of the ranks that `benchmarks.loop` starts: together and apart in turn.
 
 Each rank has the network twice: in one the gradients cross between ranks, in the other they do
-not, which makes it a process of its own. Both take the same number of steps on the same films in
-memory, in rounds that alternate, so that another load on the machine hits each alike.
+not, which makes it a process of its own. Both take the same number of steps on the same blank films
+in memory, in rounds that alternate, so that another load on the machine hits each alike.
 
     mpirun -np 2 python -m benchmarks.loop_rank --data DIR --folder DIR --model NAME --steps N
         --rounds N --output FILE.json

@@ -1,4 +1,4 @@
-"""Is input the bottleneck? Images/s that this node can feed, and what stops it from more.
+"""Is input the bottleneck? Images/s that a rank is fed here, and what stops it from more.
 
 Knows which rates tell: synthetic (nothing is read), cached (from memory) and cold (from
 storage), on one core and on all; and what they mean for GPUs. Each is measured in a
@@ -22,6 +22,9 @@ from pathlib import Path
 
 from benchmarks.input_rate import SYNTHETIC
 from benchmarks.record import write_record
+from chexnet.errors import UserError
+from chexnet.input.fast import MOST_THREADS
+from chexnet.records import load_dataset
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy")
 BUSY = 0.9  # of the time a GPU shall compute: input must be that much faster
@@ -55,7 +58,6 @@ class Case:
 def plan_cases(folders: Sequence[Path], *, cores: Sequence[int]) -> list[Case]:
     """Return what to measure of some prepared folders, each with every pipeline that reads it."""
     from chexnet.input.fitting import pipelines_here
-    from chexnet.records import load_dataset
 
     every, first = tuple(cores), tuple(cores[:1])
     cases = [Case(folders[0], SYNTHETIC, every)]
@@ -131,8 +133,8 @@ def advise(results: Sequence[Mapping[str, object]], *, gpu_rate: float) -> list[
         one = rates.get((pipeline, 1, False), cached)
         gpus = min(cached, cold) / need
         lines.append(
-            f"{pipeline}: feeds {gpus:.1f} GPUs of {gpu_rate:,.0f} images/s each "
-            f"({need:,.0f} needed for {BUSY:.0%} busy), {need / one:.2f} cores a GPU; "
+            f"{pipeline}: one rank is fed as {gpus:.1f} GPUs of {gpu_rate:,.0f} images/s each need "
+            f"({need:,.0f} for {BUSY:.0%} busy), {need / one:.2f} cores a GPU; "
             f"next limit: {_limit(pipeline, cached=cached, cold=cold, one=one, cores=most_cores)}"
         )
     return lines
@@ -143,8 +145,10 @@ def _limit(pipeline: str, *, cached: float, cold: float, one: float, cores: int)
         return "storage (cold is slower than cached): put the data on local disks or in memory"
     if pipeline != "fast":
         return "decoding: prepare the data with --format fast"
-    if cores > 1 and cached < SLOWER * cores * one:
+    if cores > 1 and cached < SLOWER * min(cores, MOST_THREADS) * one:
         return "memory and the interpreter's lock: more cores a rank bring little"
+    if cores > MOST_THREADS:
+        return f"the {MOST_THREADS} threads of a rank: several ranks bring more"
     return "copying: more cores bring more"
 
 
@@ -168,7 +172,11 @@ def run_benchmark(
         rounds: how often each case is measured.
         seconds: of one measurement.
         gpu_rate: images/s that one GPU computes.
+
+    Raises:
+        UserError: numbers or folders that cannot be measured; nothing was.
     """
+    _check(folders, batch_size=batch_size, crop=crop, rounds=rounds, gpu_rate=gpu_rate)
     cases = plan_cases(folders, cores=sorted(os.sched_getaffinity(0)))
     found = measure_cases(cases, rounds=rounds, seconds=seconds, batch_size=batch_size, crop=crop)
     results = describe_rates(cases, found=found)
@@ -183,6 +191,24 @@ def run_benchmark(
         print(f"{result['name']:<24} {result['value']:>10,.0f} images/s  {result['peak_mb']:>5} MB")
     for line in advise(results, gpu_rate=gpu_rate):
         print(line)
+
+
+def _check(
+    folders: Sequence[Path], *, batch_size: int, crop: int, rounds: int, gpu_rate: float
+) -> None:
+    """Raise if the numbers cannot be measured, or two folders would share their names."""
+    if min(batch_size, rounds, gpu_rate) <= 0:
+        found = f"--batch-size {batch_size}, --rounds {rounds}, --gpu-rate {gpu_rate:g}"
+        raise UserError("numbers above 0", found=found, fix="correct them")
+    datasets = [load_dataset(folder) for folder in folders]
+    smallest = min(dataset.image_size for dataset in datasets)
+    if not 0 <= crop <= smallest:
+        raise UserError(f"--crop of 0 to {smallest} px, the films' size", found=str(crop),
+                        fix="0 takes all of a film")  # fmt: skip
+    formats = [dataset.format for dataset in datasets]
+    if len(set(formats)) < len(formats):
+        raise UserError("one --data folder a format", found=", ".join(formats),
+                        fix="measure the other folder in a run of its own")  # fmt: skip
 
 
 def _ratios(results: Sequence[Mapping[str, object]]) -> dict[str, float]:

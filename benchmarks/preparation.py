@@ -2,13 +2,15 @@
 
     python -m benchmarks.preparation --source NIH_DIR --output FILE.json
 
-Decodes the same films on one thread with each PNG library at hand, and prepares them with one
-process a core, in rounds that alternate. The goal is 0.9 of cores times the fastest decoder.
+Decodes the same films on one thread with each PNG library at hand and with Pillow in one process
+a core at once, and prepares them with one process a core, in rounds that alternate. The goal is
+0.9 of cores times the fastest decoder; what decoding alone loses with every core busy is told.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing.pool
 import os
 import statistics
 import subprocess
@@ -40,6 +42,7 @@ def decode_with_tensorflow(path: Path) -> None:
     tf.io.decode_png(path.read_bytes(), channels=1)
 
 
+TOGETHER = "decode: pillow, one process a core"
 DECODERS: dict[str, Callable[[Path], None]] = {
     "pillow": decode_with_pillow, "tensorflow": decode_with_tensorflow,
 }  # fmt: skip
@@ -51,6 +54,19 @@ def measure_decoder(decode: Callable[[Path], None], *, films: list[Path]) -> flo
     for path in films:
         decode(path)
     return len(films) / (time.perf_counter() - begun)
+
+
+def measure_together(pool: multiprocessing.pool.Pool, *, films: list[Path], cores: int) -> float:
+    """Return films/s of Pillow in one process a core, all at once."""
+    parts = [films[number::cores] for number in range(cores)]
+    begun = time.perf_counter()
+    pool.map(_decode_all, parts, chunksize=1)
+    return len(films) / (time.perf_counter() - begun)
+
+
+def _decode_all(films: list[Path]) -> None:
+    for path in films:
+        decode_with_pillow(path)
 
 
 def measure_preparation(source: Path, *, format: str, size_px: int, num_films: int) -> float:
@@ -74,17 +90,22 @@ def measure(source: Path, *, films: list[Path], rounds: int) -> dict[str, list[f
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     found: dict[str, list[float]] = {}
+    cores = len(os.sched_getaffinity(0))
+    pool = multiprocessing.get_context("spawn").Pool(cores)
+    pool.map(_decode_all, [films[:1]] * (4 * cores), chunksize=1)  # until all have started
     for nth in range(rounds):
         for name, decode in DECODERS.items():
             found.setdefault(f"decode: {name}, one thread", []).append(
                 measure_decoder(decode, films=films)
             )
+        found.setdefault(TOGETHER, []).append(measure_together(pool, films=films, cores=cores))
         for format, size_px in (("fast", 256), ("fast", 320), ("encoded", 256)):
             rate = measure_preparation(source, format=format, size_px=size_px,
                                        num_films=len(films))  # fmt: skip
             found.setdefault(f"prepare-data: {format}, {size_px} px", []).append(rate)
         told = ", ".join(f"{name} {rates[-1]:.0f}/s" for name, rates in found.items())
         print(f"round {nth + 1}/{rounds}: {told}", file=sys.stderr, flush=True)
+    pool.terminate()
     return found
 
 
@@ -103,7 +124,7 @@ def describe(
     ratios = {
         f"{name} / (cores x fastest decoder)": round(rate / (cores * best), 3)
         for name, rate in rates.items()
-        if name.startswith("prepare")
+        if name == TOGETHER or name.startswith("prepare")
     }
     reached = ratios["prepare-data: fast, 256 px / (cores x fastest decoder)"]
     results += [

@@ -18,15 +18,23 @@ def test_transport_is_chosen_before_the_program():
 
 
 def test_ratios_compare_medians_of_one_launch():
-    ways = {PLAIN: [10.0, 30.0, 20.0], "grouped": [22.0, 26.0, 90.0]}
+    grouped = {PLAIN: [10.0, 30.0, 20.0], "grouped": [22.0, 26.0, 90.0]}
+    flat = {PLAIN: [5.0], "flat": [10.0]}
     slower = {PLAIN: [40.0], "grouped": [44.0]}
-    results, ratios = describe({("TCP", "default"): ways, ("TCP", "fusion off"): slower})
+    results, ratios = describe(
+        {
+            ("TCP", "default"): {"grouped": grouped, "flat": flat},
+            ("TCP", "fusion off"): {"grouped": slower},
+        }
+    )
     assert ratios == {
         f"TCP, default, grouped / {PLAIN}": 1.3,
+        f"TCP, default, flat / {PLAIN}": 2.0,
         f"TCP, fusion off, grouped / {PLAIN}": 1.1,
     }
-    assert [r["value"] for r in results] == [20.0, 26.0, 40.0, 44.0]
-    assert results[1]["fastest"] == 22.0
+    assert [r["value"] for r in results] == [26.0, 10.0, 44.0]
+    assert [r["plain_ms"] for r in results] == [20.0, 5.0, 40.0]
+    assert results[0]["fastest"] == 22.0
     assert {r["unit"] for r in results} == {"ms"}
 
 

@@ -51,7 +51,7 @@ def test_advice_follows_from_the_rates(cold, words):
     }
     [line] = pipeline.advise(pipeline.describe_rates(CASES, found=found), gpu_rate=90.0)
     # A GPU of 90 images/s that is busy 0.9 of the time needs 100.
-    assert f"feeds {cold / 100:.1f} GPUs of 90 images/s" in line
+    assert f"fed as {cold / 100:.1f} GPUs of 90 images/s each need" in line
     assert "0.80 cores a GPU" in line
     assert words in line
 
@@ -79,7 +79,7 @@ def test_a_record_of_a_real_run(tmp_path, monkeypatch, capsys):
     ratio = values["fast, cached, 1 core"] / values["new, cached, 1 core"]
     assert data["ratios"]["fast, cached, 1 core / new"] == pytest.approx(ratio, rel=0.01)
     assert [path.name for path in output.parent.iterdir()] == ["r.json"]
-    assert "fast: feeds" in capsys.readouterr().out
+    assert "fast: one rank is fed as" in capsys.readouterr().out
 
 
 def test_a_forgotten_file_is_still_the_same(tmp_path):

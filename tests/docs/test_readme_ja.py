@@ -34,7 +34,7 @@ def test_every_task_it_names_is_there():
 
 def test_links_lead_to_files_that_are_there():
     for target in re.findall(r"\]\(([^)]+)\)", JAPANESE):
-        assert (PROJECT / target).exists(), target
+        assert target.startswith("https://") or (PROJECT / target).exists(), target
 
 
 def test_it_is_japanese():
