@@ -6,11 +6,15 @@ Imports lazily, so that ``invoke --list`` loads neither hpccm nor TensorFlow.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from invoke import Context
 
-from commands.command import HOSTS_HELP, at_least, command, optional_path, required
+from commands.command import HOSTS_HELP, at_least, command, one_of, optional_path, required
+
+NUMBERS = "1,2,…,512"
+UNSAID = math.nan  # of a number that a source may give, and that may be 0
 
 
 @command(
@@ -18,11 +22,11 @@ from commands.command import HOSTS_HELP, at_least, command, optional_path, requi
     help={
         "step-ms": "of one GPU alone with its input at hand: batch / images/s x 1000",
         "batch": "films a GPU and step",
-        "gradient-mib": "that cross in a step; DenseNet-121 with 14 outputs has 26.58",
-        "latency-us": "of a message between nodes",
-        "bandwidth-gbs": "GB/s of a node's network, each way; 100 Gb/s are 12.5",
-        "intra-latency-us": "of a message between GPUs of a node",
-        "intra-bandwidth-gbs": "GB/s between neighbouring GPUs of a node, each way",
+        "gradient-mib": "that cross in a step; by default DenseNet-121's with 14 outputs: 26.58",
+        "latency-us": "of a message between nodes; by default 9.6",
+        "bandwidth-gbs": "GB/s of a node's network, each way; by default 12.5, which are 100 Gb/s",
+        "intra-latency-us": "of a message between GPUs of a node; by default 3.4",
+        "intra-bandwidth-gbs": "GB/s between neighbouring GPUs of a node, each way; by default 50",
         "gpus-per-node": "ranks that share a node's network and cores",
         "input-images-per-s": "that one node prepares (bench-pipeline); 0: never waited for",
         "storage-images-per-s": "that storage gives all nodes together; 0: never waited for",
@@ -33,7 +37,7 @@ from commands.command import HOSTS_HELP, at_least, command, optional_path, requi
         "algorithm": "auto (the faster of ring and tree), ring, tree or hierarchical",
         "images": "films in an epoch; by default those of the published study",
         "epochs": "to train",
-        "gpus": "numbers of GPUs; … goes on by doubling",
+        "gpus": f"numbers of GPUs; … goes on by doubling; by default {NUMBERS}",
         "from_": "a run folder, report or benchmark's record to take numbers from; may be repeated",
         "measured": "run folders, or a folder of such, to hold the plan against; may be repeated",
         "validate": "a published table (or all) to hold the model against, instead of predicting",
@@ -45,13 +49,13 @@ def plan_scaling(
     c: Context,
     step_ms: float = 0.0,
     batch: int = 0,
-    gradient_mib: float = 26.58,
-    latency_us: float = 9.6,
-    bandwidth_gbs: float = 12.5,
-    intra_latency_us: float = 3.4,
-    intra_bandwidth_gbs: float = 50.0,
+    gradient_mib: float = UNSAID,
+    latency_us: float = UNSAID,
+    bandwidth_gbs: float = UNSAID,
+    intra_latency_us: float = UNSAID,
+    intra_bandwidth_gbs: float = UNSAID,
     gpus_per_node: int = 4,
-    input_images_per_s: float = 0.0,
+    input_images_per_s: float = UNSAID,
     storage_images_per_s: float = 0.0,
     decodes_all: bool = False,
     overlap: float = 0.0,
@@ -60,7 +64,7 @@ def plan_scaling(
     algorithm: str = "auto",
     images: int = 77871,
     epochs: int = 10,
-    gpus: str = "1,2,…,512",
+    gpus: str = "",
     from_: list[str] | None = None,
     measured: list[str] | None = None,
     validate: str = "",
@@ -72,23 +76,26 @@ def plan_scaling(
     from containers.scaling_plan import Request, parse_numbers, show_plan, show_validation
 
     if validate:
+        one_of(validate=validate, **{"from": from_, "measured": measured, "gpus": gpus,
+                                     "step-ms": step_ms, "batch": batch})  # fmt: skip
         show_validation(validate, as_json=json, picture=optional_path(picture))
         return
     from containers.scaling_sources import read_rates, settle
 
-    cluster = Cluster(
-        gpus_per_node=gpus_per_node, latency_us=latency_us, bandwidth_gb_s=bandwidth_gbs,
-        intra_latency_us=intra_latency_us, intra_bandwidth_gb_s=intra_bandwidth_gbs,
-        input_images_per_s=input_images_per_s, storage_images_per_s=storage_images_per_s,
-    )  # fmt: skip
+    told = {
+        "gradient_mib": gradient_mib, "latency_us": latency_us, "bandwidth_gb_s": bandwidth_gbs,
+        "intra_latency_us": intra_latency_us, "intra_bandwidth_gb_s": intra_bandwidth_gbs,
+        "input_images_per_s": input_images_per_s,
+    }  # fmt: skip
+    cluster = Cluster(gpus_per_node=gpus_per_node, storage_images_per_s=storage_images_per_s)
     work = Work(
-        step_ms=step_ms, batch=batch, gradient_mib=gradient_mib, overlap=overlap,
-        cycle_ms=cycle_ms, jitter_ms=jitter_ms, algorithm=algorithm, decodes_all=decodes_all,
-        images=images, epochs=epochs,
+        step_ms=step_ms, batch=batch, overlap=overlap, cycle_ms=cycle_ms, jitter_ms=jitter_ms,
+        algorithm=algorithm, decodes_all=decodes_all, images=images, epochs=epochs,
     )  # fmt: skip
     request = Request(
-        work, cluster, parse_numbers(gpus), json, optional_path(picture),
+        work, cluster, parse_numbers(gpus or NUMBERS), json, optional_path(picture),
         measured=read_rates([Path(one) for one in measured or ()]),
+        given={name: value for name, value in told.items() if not math.isnan(value)},
     )  # fmt: skip
     show_plan(settle(request, [Path(one) for one in from_ or ()]))
 

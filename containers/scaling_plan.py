@@ -44,6 +44,7 @@ class Request:
         picture: a ``.png`` or ``.svg`` file to draw.
         sources: which file each measured number came from.
         measured: images/s that runs reached, by their ranks, to hold the plan against.
+        given: numbers of the work and the cluster by name that no source is to change.
     """
 
     work: Work
@@ -53,6 +54,7 @@ class Request:
     picture: Path | None = None
     sources: dict[str, str] = field(default_factory=dict)
     measured: dict[int, float] = field(default_factory=dict)
+    given: Mapping[str, float] = field(default_factory=dict)
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
@@ -121,7 +123,7 @@ def describe(work: Work, cluster: Cluster) -> str:
         f"{cluster.gpus_per_node} GPUs a node; between nodes {cluster.bandwidth_gb_s:g} GB/s and "
         f"{cluster.latency_us:g} µs, inside {cluster.intra_bandwidth_gb_s:g} GB/s and "
         f"{cluster.intra_latency_us:g} µs\n"
-        f"input: {' and '.join(feeds) or 'never waited for'}"
+        f"input: {' and '.join(feeds) or 'taken as never waited for'}"
     )
 
 

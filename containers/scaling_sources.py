@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ _WHAT = (
     "bench-pipeline, bench-allreduce or bench-scaling"
 )
 _IN_FOLDERS = ("record.json", "profile.json")
+# A step takes its time for so many films, and for no other number.
+_STEP = ("step_ms", "batch")
 # As the check ranks.allreduce tells it: bytes x 2 (n - 1) / n / seconds.
 _ALLREDUCE, _RATE = "ranks.allreduce", re.compile(r"([0-9.]+) GB/s")
 
@@ -34,26 +36,50 @@ def settle(request: Request, sources: Sequence[Path]) -> Request:
         sources: run folders and records; the first that has a number gives it.
 
     Raises:
-        UserError: a source that cannot be read or holds nothing of use; no step or batch at all.
+        UserError: a source that cannot be read or holds nothing of use, or a step of another batch
+            than the given one; no step or batch at all, or a network of unknown size.
     """
+    for name, value in request.given.items():
+        request = _take(request, name, value)
+    known = {*request.given, *(name for name in _STEP if getattr(request.work, name))}
     for path in sources:
-        numbers = read_numbers(path)
-        known = {name: value for name, value in numbers.items() if not _is_set(request, name)}
-        for name, value in known.items():
+        found = _choose(read_numbers(path), request=request, known=known, path=path)
+        for name, value in found.items():
             request = _take(request, name, value)
-        said = {f"{name} {value:,.4g}": str(path) for name, value in known.items()}
+        found = {name: value for name, value in found.items() if value}
+        known |= found.keys()
+        said = {f"{name} {value:,.4g}": str(path) for name, value in found.items()}
         request = replace(request, sources={**request.sources, **said})
     missing = [
-        name
-        for name, value in (("--step-ms", request.work.step_ms), ("--batch", request.work.batch))
-        if not value
+        f"--{name.replace('_', '-')}"
+        for name in (*_STEP, "gradient_mib")
+        if not getattr(request.work, name)
     ]
     if missing:
         raise UserError(
             " and ".join(missing), found="nothing",
-            fix="measure one rank and name its run folder: --from RUN; or give the numbers",
+            fix="measure it and name the folder of invoke profile: --from profile; or give the "
+            "numbers",
         )  # fmt: skip
     return request
+
+
+def _choose(
+    numbers: Mapping[str, float], *, request: Request, known: Set[str], path: Path
+) -> dict[str, float]:
+    """Return what is not known yet of a source's numbers; a step and its batch from one source."""
+    new = {name: value for name, value in numbers.items() if name not in known}
+    if not numbers.keys() >= {*_STEP} or known >= {*_STEP}:
+        return {name: value for name, value in new.items() if name not in _STEP}
+    if "step_ms" in known or ("batch" in known and request.work.batch != numbers["batch"]):
+        raise UserError(
+            f"a step and its batch from one place: {path} has {numbers['step_ms']:,.4g} ms for "
+            f"{numbers['batch']} films",
+            found=" and ".join(f"--{name.replace('_', '-')} {getattr(request.work, name):g}"
+                               for name in _STEP if name in known),
+            fix="give both --step-ms and --batch, or none",
+        )  # fmt: skip
+    return new
 
 
 def read_numbers(path: Path) -> dict[str, float]:
@@ -112,13 +138,19 @@ def _rate_of(file: Path) -> tuple[int, float] | None:
 
 
 def _of_run(file: Path, record: Mapping[str, Any]) -> dict[str, float]:
-    """Return batch and step of a run; with several ranks the step holds their exchange too."""
+    """Return batch, step and gradients of a run, 0 for those of a network of unknown size.
+
+    With several ranks the step holds their exchange too.
+    """
     config = json.loads(file.with_name("config.json").read_text(encoding="utf-8"))
     rate = record["throughput"].get("images_per_s", 0)
     if not rate:
         return {}
     batch = config["batch_size"] * config.get("accumulation_steps", 1)
-    return {"batch": batch, "step_ms": 1000 * batch * record["ranks"] / rate}
+    size = GRADIENT_MIB if config.get("model", "densenet121") == "densenet121" else 0.0
+    size /= 2 if config.get("compression") == "fp16" else 1
+    step_ms = 1000 * batch * record["ranks"] / rate
+    return {"batch": batch, "step_ms": step_ms, "gradient_mib": size}
 
 
 def _of_profile(times: Mapping[str, Any]) -> dict[str, float]:
@@ -168,13 +200,6 @@ def _of_sums(data: Mapping[str, Any]) -> dict[str, float]:
     ranks = int(data["command"][data["command"].index("--ranks") + 1])
     sent = 2 * (ranks - 1) / ranks * GRADIENT_MIB * 2**20
     return {"intra_bandwidth_gb_s": sent / (ours["value"] * 1e6)}
-
-
-def _is_set(request: Request, name: str) -> bool:
-    """Return whether a number was given: 0 and the defaults of the links were not."""
-    part = request.work if hasattr(request.work, name) else request.cluster
-    default = type(part).__dataclass_fields__[name].default
-    return getattr(part, name) not in (0, default)
 
 
 def _take(request: Request, name: str, value: float) -> Request:

@@ -4,7 +4,9 @@ import json
 
 import jsonschema
 import pytest
+from invoke import Context, Exit
 
+from commands.scaling import plan_scaling
 from containers.scaling import Cluster, Work
 from containers.scaling_plan import Request, parse_numbers, show_plan, show_validation
 from containers.scaling_sources import read_numbers, read_rates, settle
@@ -79,18 +81,57 @@ def test_a_run_gives_batch_and_step(tmp_path):
     write(tmp_path / "record.json", {"throughput": {"images_per_s": 400.0}, "ranks": 2})
     write(tmp_path / "config.json", {"batch_size": 16, "accumulation_steps": 2})
     # Two ranks of 32 films a step, 400 images/s: 160 ms.
-    assert read_numbers(tmp_path) == {"batch": 32, "step_ms": pytest.approx(160)}
+    numbers = {"batch": 32, "step_ms": pytest.approx(160), "gradient_mib": 26.58}
+    assert read_numbers(tmp_path) == numbers
     settled = settle(OPEN, [tmp_path])
     assert (settled.work.batch, settled.work.step_ms) == (32, pytest.approx(160))
     assert str(tmp_path) in settled.sources.values()
 
 
-def test_what_was_given_stands(tmp_path):
+@pytest.mark.parametrize(
+    ("step", "batch", "found"),
+    [(7, 0, "--step-ms 7"), (0, 32, "--batch 32")],
+)
+def test_a_step_of_another_batch_is_refused(tmp_path, step, batch, found):
     write(tmp_path / "record.json", {"throughput": {"images_per_s": 400.0}, "ranks": 1})
     write(tmp_path / "config.json", {"batch_size": 16})
-    given = Request(Work(step_ms=7, batch=0), Cluster(), (1,))
-    settled = settle(given, [tmp_path])
-    assert (settled.work.step_ms, settled.work.batch) == (7, 16)
+    with pytest.raises(UserError, match="has 40 ms for 16 films") as error:
+        settle(Request(Work(step_ms=step, batch=batch), Cluster(), (1,)), [tmp_path])
+    assert error.value.found == found
+    same = settle(Request(Work(step_ms=0, batch=16), Cluster(), (1,)), [tmp_path]).work
+    assert (same.step_ms, same.batch) == (40, 16)
+    both = settle(Request(Work(step_ms=7, batch=32), Cluster(), (1,)), [tmp_path]).work
+    assert (both.step_ms, both.batch) == (7, 32)
+
+
+def test_a_second_source_changes_neither_the_step_nor_the_batch_of_the_first(tmp_path):
+    for name, batch in (("a", 16), ("b", 64)):
+        write(tmp_path / name / "record.json", {"throughput": {"images_per_s": 400}, "ranks": 1})
+        write(tmp_path / name / "config.json", {"batch_size": batch})
+    work = settle(OPEN, [tmp_path / "b", tmp_path / "a"]).work
+    assert (work.step_ms, work.batch) == (160, 64)
+
+
+def test_a_given_number_stands_even_where_it_is_the_default(tmp_path):
+    link = {"name": "tcp", "value": 1, "unit": "ms", "latency_us": 50, "bandwidth_gb_s": 2.5}
+    write(tmp_path / "link.json", {"results": [link]})
+    work = Work(step_ms=40, batch=64)
+    request = Request(work, Cluster(), (1,), given={"bandwidth_gb_s": 12.5, "gradient_mib": 3.0})
+    settled = settle(request, [tmp_path / "link.json"])
+    assert (settled.cluster.latency_us, settled.cluster.bandwidth_gb_s) == (50, 12.5)
+    assert settled.work.gradient_mib == 3
+
+
+def test_gradients_are_those_of_the_runs_network(tmp_path):
+    write(tmp_path / "record.json", {"throughput": {"images_per_s": 400.0}, "ranks": 1})
+    write(tmp_path / "config.json", {"batch_size": 16, "compression": "fp16"})
+    assert settle(OPEN, [tmp_path]).work.gradient_mib == 13.29
+    write(tmp_path / "config.json", {"batch_size": 16, "model": "tiny"})
+    with pytest.raises(UserError, match="--gradient-mib"):
+        settle(OPEN, [tmp_path])
+    times = {"batch_size": 8, "memory_step_s": 1, "exchange_s": 0.5, "exchange_mib": 2.5}
+    write(tmp_path / "p" / "profile.json", {"times": times})
+    assert settle(OPEN, [tmp_path, tmp_path / "p"]).work.gradient_mib == 2.5
 
 
 def test_records_give_input_and_links(tmp_path):
@@ -200,3 +241,14 @@ def test_a_table_is_drawn_beside_what_is_predicted_of_it(tmp_path, capsys):
     assert (tmp_path / "v.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(UserError, match="one table to draw"):
         show_validation("all", picture=tmp_path / "w.png")
+
+
+def test_the_command_hands_on_what_was_given_alone(tmp_path, capsys):
+    link = {"name": "tcp", "value": 1, "unit": "ms", "latency_us": 50, "bandwidth_gb_s": 2.5}
+    write(tmp_path / "link.json", {"results": [link]})
+    plan_scaling(
+        Context(), step_ms=40, batch=64, bandwidth_gbs=12.5, from_=[tmp_path / "link.json"]
+    )
+    assert "between nodes 12.5 GB/s and 50 µs" in capsys.readouterr().out
+    with pytest.raises(Exit, match="--validate and --gpus"):
+        plan_scaling(Context(), validate="dell", gpus="1,2")
