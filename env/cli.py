@@ -153,13 +153,9 @@ def _validate(argv: list[str]) -> int:
         print(_explain(args.explain) if args.explain else page)
         return 0
     checks, skipped = select_checks(
-        only=args.only,
-        skip=args.skip,
-        launched=args.records is not None,
-        later=args.save_facts is not None,
-        node=args.node,
-        join=not args.no_join,
-    )
+        only=args.only, skip=args.skip, launched=args.records is not None,
+        later=args.save_facts is not None, node=args.node, join=not args.no_join,
+    )  # fmt: skip
     _, lock = find_lock(lock=args.lock, stack=args.stack)
     plan = load_plan(args.plan) if args.plan else None
     ranks = load_records(args.records) if args.records else {}
