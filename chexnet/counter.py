@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console
@@ -32,10 +33,10 @@ class Counter:
         if enabled and bar:
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=16))
             self._bar = Progress(
-                *columns, MofNCompleteColumn(), TimeRemainingColumn(),
-                console=Console(stderr=True), transient=True,
+                *columns, MofNCompleteColumn(), TextColumn("{task.fields[rate]:.0f}/s"),
+                TimeRemainingColumn(), console=Console(stderr=True), transient=True,
             )  # fmt: skip
-            self._task = self._bar.add_task(label, total=total)
+            self._task = self._bar.add_task(label, total=total, rate=0.0)
 
     def __enter__(self) -> Counter:
         self._started = self._said = time.monotonic()
@@ -54,11 +55,13 @@ class Counter:
 
     def __call__(self, done: int) -> None:
         """Show that so many are done, if it is time to."""
-        if self._bar:
-            self._bar.update(self._task, completed=done)
-            return
         now = time.monotonic()
-        if self._enabled and now - self._said > SECONDS_BETWEEN_LINES:
+        seconds = now - self._started
+        rate = done / max(seconds, 1e-9)
+        if self._bar:
+            self._bar.update(self._task, completed=done, rate=rate)
+        elif self._enabled and (now - self._said > SECONDS_BETWEEN_LINES or done == self._total):
             self._said = now
-            rate = done / (now - self._started)
-            print(f"{done}/{self._total} {self._label}, {rate:.0f}/s", file=sys.stderr, flush=True)
+            left = timedelta(seconds=round(seconds * (self._total - done) / max(done, 1)))
+            print(f"{done}/{self._total} {self._label}, {rate:.0f}/s, {left} left",
+                  file=sys.stderr, flush=True)  # fmt: skip

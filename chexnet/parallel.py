@@ -1,8 +1,9 @@
 """Work shared out over processes, in order and with progress.
 
-Knows how many processes the machine allows, how they start, and how progress is
-shown. Leaves what is done to the function it is given. Processes are spawned and
-not forked, since a fork of a process that has loaded TensorFlow may hang.
+Knows how many processes the machine allows, how they start and end, and how far they may be
+ahead. Leaves what is done to the function it is given, and showing progress to `counter`.
+Processes are spawned and not forked, since a fork of a process that has loaded TensorFlow
+may hang.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import TypeVar
 
+from chexnet.counter import Counter
 from chexnet.errors import EXIT_FAILED, UserError
 
-SECONDS_BETWEEN_LINES = 10.0
+# Chunks a worker: enough that none waits while the results of one are written.
+CHUNKS_AHEAD = 4
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,6 +33,9 @@ def map_in_order(
     function: Callable[[T], R], *, items: Sequence[T], workers: int | None, chunk: int, label: str
 ) -> Iterator[R]:
     """Yield ``function(item)`` for every item, in order, computed by several processes.
+
+    They work no further ahead than `CHUNKS_AHEAD` chunks each, however slowly the results are
+    taken, and end with this process, however it ends.
 
     Args:
         function: a function of a module that is quick to import.
@@ -47,9 +54,9 @@ def map_in_order(
     if workers == 1 or len(items) <= chunk:
         yield from with_progress(map(function, items), total=len(items), label=label)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_ignore_stop)
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_serve)
     try:
-        results = pool.map(function, items, chunksize=chunk)
+        results = _map_ahead(pool, function, items, chunk=chunk, ahead=CHUNKS_AHEAD * workers)
         yield from with_progress(results, total=len(items), label=label)
     except BrokenProcessPool as error:
         raise UserError(
@@ -62,9 +69,34 @@ def map_in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ignore_stop() -> None:
-    # Ctrl-C reaches every process of the terminal; the parent alone ends the work.
+def _map_ahead(
+    pool: Executor, function: Callable[[T], R], items: Sequence[T], *, chunk: int, ahead: int
+) -> Iterator[R]:
+    """Yield the results in order, with at most ``ahead`` chunks given out and not yet taken."""
+    given: deque[Future[list[R]]] = deque()
+    for first in range(0, len(items), chunk):
+        if len(given) == ahead:
+            yield from given.popleft().result()
+        given.append(pool.submit(_work, function, items[first : first + chunk]))
+    while given:
+        yield from given.popleft().result()
+
+
+def _work(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    return [function(item) for item in items]
+
+
+def _serve() -> None:
+    """Make this process one that only its parent ends, and that ends with it."""
+    # Ctrl-C reaches every process of the terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A parent that was killed closes no queue: its workers would wait for work for ever.
+    parent_process().join()
+    os._exit(1)
 
 
 def with_progress(results: Iterable[R], *, total: int, label: str) -> Iterator[R]:
@@ -75,23 +107,7 @@ def with_progress(results: Iterable[R], *, total: int, label: str) -> Iterator[R
         total: how many there will be.
         label: what the line calls them, e.g. ``"films prepared"``.
     """
-    show = _bar(results, total, label) if sys.stderr.isatty() else _lines(results, total, label)
-    yield from show
-
-
-def _bar(results: Iterable[R], total: int, label: str) -> Iterator[R]:
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(results, description=label, total=total, console=Console(stderr=True))
-
-
-def _lines(results: Iterable[R], total: int, label: str) -> Iterator[R]:
-    started = said = time.monotonic()
-    for done, result in enumerate(results, start=1):
-        yield result
-        now = time.monotonic()
-        if done == total or now - said > SECONDS_BETWEEN_LINES:
-            said = now
-            rate = done / max(now - started, 1e-9)
-            print(f"{done}/{total} {label}, {rate:.0f}/s", file=sys.stderr, flush=True)
+    with Counter(label, total=total, bar=sys.stderr.isatty()) as count:
+        for done, result in enumerate(results, start=1):
+            yield result
+            count(done)

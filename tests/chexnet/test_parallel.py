@@ -1,10 +1,18 @@
 import os
+import pty
+import re
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from chexnet.errors import UserError
-from chexnet.parallel import map_in_order
+from chexnet.parallel import CHUNKS_AHEAD, map_in_order, with_progress
+
+PATIENCE_S = 20
 
 
 def double(number):
@@ -43,3 +51,72 @@ def test_a_killed_worker_is_an_error_and_not_a_hang():
 def test_no_workers():
     with pytest.raises(UserError, match="--workers 1"):
         list(map_in_order(double, items=[1], workers=0, chunk=1, label="x"))
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_workers_are_a_few_chunks_ahead_and_no_further(tmp_path):
+    """However slowly what they give is taken: its memory does not grow."""
+    paths = [tmp_path / str(number) for number in range(200)]
+    results = map_in_order(Path.touch, items=paths, workers=2, chunk=3, label="x")
+    next(results)
+    ahead = 3 * 2 * CHUNKS_AHEAD
+    wait_until(lambda: len(list(tmp_path.iterdir())) >= ahead)
+    time.sleep(0.3)  # to those that would go on
+    assert sorted(tmp_path.iterdir()) == sorted(paths[:ahead])
+    assert len(list(results)) == 199
+    assert len(list(tmp_path.iterdir())) == 200
+
+
+IDLE = (
+    "import time; from chexnet.parallel import map_in_order;"
+    "results = map_in_order(abs, items=range(99), workers=2, chunk=1, label='x');"
+    "next(results); print('begun', flush=True); time.sleep(600)"
+)
+
+
+def is_alive(process):
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_no_worker_outlives_a_parent_that_is_killed():
+    with subprocess.Popen(
+        [sys.executable, "-c", IDLE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[2],
+    ) as parent:  # fmt: skip
+        assert parent.stdout.readline() == b"begun\n"
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        assert sum(map(is_alive, children)) == 3  # two workers, and Python's own helper of theirs
+        parent.kill()
+    wait_until(lambda: not any(map(is_alive, children)))
+
+
+def test_a_log_is_told_how_much_is_done_at_what_rate_and_how_long_it_takes_yet(monkeypatch, capsys):
+    times = iter([0.0, 5.0, 12.0, 15.0, 20.0])
+    monkeypatch.setattr("chexnet.counter.time.monotonic", lambda: next(times))
+    assert list(with_progress(iter("abcd"), total=4, label="films")) == list("abcd")
+    # After 12 s two are done: as many are left.
+    assert capsys.readouterr().err == (
+        "2/4 films, 0/s, 0:00:12 left\n4/4 films, 0/s, 0:00:00 left\n"
+    )
+
+
+def test_a_person_sees_a_bar_with_the_rate_and_the_time_that_remains(monkeypatch):
+    main, side = pty.openpty()
+    with os.fdopen(main, "rb", 0) as terminal, os.fdopen(side, "w") as screen:
+        monkeypatch.setattr(sys, "stderr", screen)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "120")
+        for number in with_progress(iter(range(40)), total=40, label="films"):
+            time.sleep(0.02 if number < 39 else 0)
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.read(100_000).decode())
+    assert re.search(r"films .* \d+/40 +\d+/s (\d:\d\d:\d\d|-:--:--)", shown)
