@@ -7,11 +7,13 @@ when an existing one may be replaced. Leaves what goes into it to the callers.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from chexnet.errors import UserError
+from chexnet.errors import EXIT_FAILED, UserError
+from chexnet.files import NO_ROOM
 
 _WORK = ".work"  # says whose the unfinished folder is
 
@@ -22,7 +24,7 @@ def new_folder(output: Path, *, marker: str, force: bool = False, work: str = ""
 
     Nothing is left of it after an error, unless the work is one that can be continued:
     then the next call for the same work and output gets what was done. After a kill of
-    other work, or for other work, what was left is removed.
+    other work, or for other work, what was left is removed, and that is said.
 
     Args:
         output: where the folder shall be; missing or empty.
@@ -31,7 +33,8 @@ def new_folder(output: Path, *, marker: str, force: bool = False, work: str = ""
         work: what is done, to the last option, if it can be continued.
 
     Raises:
-        UserError: the output exists and may not be replaced, or cannot be written.
+        UserError: the output exists and may not be replaced, or cannot be written; or its disk
+            takes no more, also where the ``with`` block meets that (exit code 1).
     """
     output = Path(output).resolve()
     _check_replaceable(output, marker=marker, force=force)
@@ -40,26 +43,45 @@ def new_folder(output: Path, *, marker: str, force: bool = False, work: str = ""
         output.parent.mkdir(parents=True, exist_ok=True)
         _begin(partial, work=work)
     except OSError as error:
-        raise UserError(
-            f"a place to write at {output.parent}",
-            found=f"{error.strerror}: {error.filename}",
-            fix="choose another --output, or make that folder writable",
-        ) from error
+        raise _cannot_write(output.parent, error, goes_on=bool(work)) from error
     try:
         yield partial
         (partial / _WORK).unlink()
         _replace(output, by=partial)
-    except BaseException:
+    except BaseException as error:
         if not work:
             shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise _cannot_write(output.parent, error, goes_on=bool(work)) from error
         raise
+
+
+def _cannot_write(folder: Path, error: OSError, *, goes_on: bool) -> UserError:
+    found = f"{error.strerror}: {error.filename or folder}"
+    if error.errno in NO_ROOM:
+        again = ": it goes on where it stopped" if goes_on else ""
+        return UserError(
+            f"room on the disk of {folder} for all that is written",
+            found=found,
+            fix=f"make room there, then run the same command again{again}",
+            exit_code=EXIT_FAILED,
+        )
+    return UserError(
+        f"a place to write at {folder}",
+        found=found,
+        fix="choose another --output, or make that folder writable",
+    )
 
 
 def _begin(partial: Path, *, work: str) -> None:
     """Make the folder, or keep the one that the same work left."""
     note = partial / _WORK
-    if work and note.is_file() and note.read_text(encoding="utf-8") == work:
+    left = note.read_text(encoding="utf-8") if note.is_file() else ""
+    if work and left == work:
         return
+    if left:
+        print(f"removed {partial}: what an interrupted run with other options or another source "
+              "had done", file=sys.stderr, flush=True)  # fmt: skip
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     note.write_text(work, encoding="utf-8")

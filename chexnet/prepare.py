@@ -10,14 +10,18 @@ import json
 import random
 import shutil
 import sys
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chexnet import nih, records
 from chexnet.data.shards import (
+    JOURNAL,
     Plan,
     Source,
     Written,
+    allowed_bad,
     describe_split,
     outcome,
     plan_shards,
@@ -30,7 +34,8 @@ from chexnet.folders import new_folder
 from chexnet.labels import FINDINGS
 
 SMALLEST_PX, LARGEST_PX = 8, 4096
-BAD_SHARE = 0.01  # of all films, may be left out unless told otherwise
+# Of a film beside its pixels: its line of the table, its label, its share of dataset.json.
+BYTES_BESIDE = 400
 
 
 def prepare_data(
@@ -50,7 +55,7 @@ def prepare_data(
 
     The same source and options give the same bytes, whatever the number of workers and of
     interruptions. The output appears when it is complete; what an interrupted run had done
-    is used by the next one with the same source and options.
+    is used by the next one with the same source and options. Prints what became of it.
 
     Args:
         source: a folder in NIH's layout.
@@ -72,8 +77,8 @@ def prepare_data(
         UserError: wrong options, a source that is not as NIH ships it, too little space, or
             too many images that cannot be read; no output is there then.
     """
-    _check_options(split=split, format=format, size_px=size_px, max_bad=max_bad)
-    source, output = Path(source), Path(output)
+    begun = time.monotonic()
+    _check_options(split=split, format=format, size_px=size_px, max_bad=max_bad, lists=lists)
     table = nih.find_table(source)
     placed = _place_films(source, table=table, split=split, seed=seed, lists=lists)
     head = {
@@ -84,17 +89,38 @@ def prepare_data(
     total = sum(map(len, placed.values()))
     work = json.dumps({**head, "folder": str(source.resolve())}, sort_keys=True)
     with new_folder(output, marker=records.DESCRIPTION, force=force, work=work) as folder:
-        _check_space(folder, num_bytes=total * size_px**2)
+        _check_space(folder, num_bytes=total * (size_px**2 + BYTES_BESIDE))
         sides = {
             side: plan_shards(side, films=films, format=format) for side, films in placed.items()
         }
         written = write_shards(
             folder, plans=[plan for plans in sides.values() for plan in plans], size_px=size_px,
             format=format, workers=workers,
-            max_bad=int(BAD_SHARE * total) if max_bad is None else max_bad,
+            max_bad=allowed_bad(total) if max_bad is None else max_bad,
         )  # fmt: skip
         write_description(folder, head | _describe(folder, sides=sides, written=written))
-    return records.load_dataset(output)
+        (folder / JOURNAL).unlink()  # not before: what it says cost the time
+    dataset = records.load_dataset(output)
+    print(_summarise(dataset, written=written, seconds=time.monotonic() - begun), flush=True)
+    return dataset
+
+
+def _summarise(dataset: records.Dataset, *, written: Mapping[str, Written], seconds: float) -> str:
+    """Return what became of the films, as lines to read."""
+    splits = dataset.splits
+    films = sum(split.num_examples for split in splits.values())
+    kept = sum(one.shard.num_examples for one in written.values() if one.kept)
+    size = sum(file.num_bytes for split in splits.values() for file in split.files)
+    counts = ", ".join(f"{split.num_examples:,} {side}" for side, split in splits.items())
+    modes = sum((Counter(one.modes) for one in written.values()), Counter())
+    turned = ", ".join(f"{n:,} {mode}" for mode, n in sorted(modes.items()) if mode != "L")
+    return (
+        f"{dataset.root}: {counts} films of {dataset.image_size} px, {dataset.format}, "
+        f"{size / 1e6:,.1f} MB\n"
+        f"left out: {len(dataset.quarantined):,}; turned to 8 bit grey: {turned or 'none'}\n"
+        f"{films - kept:,} films in {seconds:.1f} s: {(films - kept) / seconds:,.0f}/s; "
+        f"kept of an interrupted run: {kept:,}"
+    )
 
 
 def _describe(
@@ -110,7 +136,9 @@ def _describe(
     }
 
 
-def _check_options(*, split: str, format: str, size_px: int, max_bad: int | None) -> None:
+def _check_options(
+    *, split: str, format: str, size_px: int, max_bad: int | None, lists: Path | None
+) -> None:
     if format not in records.FORMATS:
         raise unknown_name("format of prepared data", format, known=records.FORMATS)
     if split not in SPLIT_KINDS:
@@ -123,6 +151,12 @@ def _check_options(*, split: str, format: str, size_px: int, max_bad: int | None
         )
     if max_bad is not None and max_bad < 0:
         raise UserError("--max-bad of 0 or more", found=str(max_bad), fix="0 leaves no film out")
+    if lists and split != "lists":
+        raise UserError(
+            "--lists with --split lists alone",
+            found=f"--lists {lists} with --split {split}",
+            fix="add --split lists, or leave --lists out",
+        )
 
 
 def _place_films(

@@ -15,6 +15,7 @@ from typing import Any
 
 from invoke import Argument, Exit, Program, Task, task
 
+from chexnet.files import NO_ROOM
 from env.errors import UserError
 from env.stack import PROJECT
 
@@ -124,6 +125,9 @@ def command(
                 raise Exit(code=128 + signal.SIGPIPE) from error
             except OSError as error:
                 found = f"{error.filename or 'a file'}: {error.strerror or error}"
+                if error.errno in NO_ROOM:
+                    fix = "make room there, then run the command again"
+                    raise _exit("room on the disk", found, fix, code=1) from error
                 fix = "correct the path, or its permissions"
                 raise _exit("a file or folder that can be used", found, fix) from error
             except Exception as error:
@@ -144,8 +148,8 @@ def command(
     return decorate
 
 
-def _exit(expected: str, found: str, fix: str) -> Exit:
-    return Exit(str(UserError(expected, found=found, fix=fix)), code=2)
+def _exit(expected: str, found: str, fix: str, *, code: int = 2) -> Exit:
+    return Exit(str(UserError(expected, found=found, fix=fix)), code=code)
 
 
 def required(**values: str | None) -> None:

@@ -10,19 +10,44 @@ from __future__ import annotations
 import io
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
 _SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I")
 # Detectors give 10 to 14 bits, which some programs save as they are in files of 16.
 LEAST_WHITE = 2**14
 # A third of the time of zlib's usual 6, and films of 256 px come out no larger.
 _PNG_LEVEL = 4
+# What turns a film upright, by the orientation that its EXIF block notes (TIFF 6.0).
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 class BadImageError(Exception):
     """A file that cannot be read as an image; the text says why."""
+
+
+class Converted(NamedTuple):
+    """What became of a film.
+
+    Attributes:
+        data: its bytes as a data set stores them.
+        mode: Pillow's mode of the file, such as ``L``, ``RGBA`` or ``RGB of 16 bit``.
+        bad: why there are no bytes.
+    """
+
+    data: bytes
+    mode: str = ""
+    bad: str = ""
 
 
 def load_grey(path: Path) -> Image.Image:
@@ -35,6 +60,11 @@ def load_grey(path: Path) -> Image.Image:
     Raises:
         BadImageError: the file is empty, truncated, too large or no image.
     """
+    return _load(path)[0]
+
+
+def _load(path: Path) -> tuple[Image.Image, str]:
+    """Return an image file as `load_grey` does, and the mode that it had (see `Converted`)."""
     try:
         if not path.stat().st_size:
             raise BadImageError("an empty file")
@@ -42,16 +72,34 @@ def load_grey(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
+                # Of colour with 16 bits Pillow keeps the upper 8; only here it says so.
+                wide_colour = ";16" in str(image.tile) and image.mode not in _SIXTEEN_BIT
                 image.load()
+                if wide_colour:
+                    _check_white(256 * max(high for _, high in image.getextrema()[:3]) + 255)
                 # Photographs of films carry a note which way is up.
-                ImageOps.exif_transpose(image, in_place=True)
-                return _to_grey(image)
+                turn = _UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation))
+                grey = _to_grey(image)
+                mode = f"{image.mode} of 16 bit" if wide_colour else image.mode
+                return grey if turn is None else grey.transpose(turn), mode
+    except BadImageError:
+        raise
     except Image.UnidentifiedImageError as error:
         raise BadImageError("not an image, whatever its name says") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImageError("too many pixels to be a film") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise BadImageError(str(error) or type(error).__name__) from error
+    except Exception as error:  # whatever a decoder says of a file that is damaged
+        raise BadImageError(f"{type(error).__name__}: {error}") from error
+
+
+def _check_white(highest: int) -> None:
+    """Raise if a film of 16 bits has no bright value: over the full range it would be dark."""
+    if 0 < highest < LEAST_WHITE:
+        bits = max(12, highest.bit_length())
+        raise BadImageError(
+            f"16 bit, but no value above {highest}: {bits} bit data (0 to {2**bits - 1}), "
+            "to be rescaled to 0 to 65535 first"
+        )
 
 
 def _to_grey(image: Image.Image) -> Image.Image:
@@ -59,14 +107,7 @@ def _to_grey(image: Image.Image) -> Image.Image:
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
             raise BadImageError("grey values beyond 16 bits")
-        highest = int(values.max())
-        if 0 < highest < LEAST_WHITE:
-            # Scaled over the full range it would be dark or black.
-            bits = max(12, highest.bit_length())
-            raise BadImageError(
-                f"16 bit, but no value above {highest}: {bits} bit data (0 to {2**bits - 1}), "
-                "to be rescaled to 0 to 65535 first"
-            )
+        _check_white(int(values.max()))
         return Image.fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode == "F":
         raise BadImageError("floating-point grey values, whose range is not known")
@@ -133,17 +174,15 @@ ENCODERS = {"encoded": encode_png, "fast": encode_plain}
 """How a film is stored, by the format of the data set."""
 
 
-def convert_film(task: tuple[Path, int, str]) -> tuple[bytes, str]:
-    """Return the bytes of a film as a data set stores them, or why there are none.
+def convert_film(task: tuple[Path, int, str]) -> Converted:
+    """Return a film as a data set stores it, or why it cannot.
 
     Args:
         task: path of the image, height and width of the result in px, and the format.
-
-    Returns:
-        The bytes and an empty text, or no bytes and the reason.
     """
     path, size_px, format = task
     try:
-        return ENCODERS[format](resize_square(load_grey(path), size_px=size_px)), ""
+        image, mode = _load(path)
+        return Converted(ENCODERS[format](resize_square(image, size_px=size_px)), mode=mode)
     except BadImageError as error:
-        return b"", str(error)
+        return Converted(b"", bad=str(error))

@@ -7,26 +7,30 @@ what the files add up to to `prepare`.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
 from chexnet import nih, records
 from chexnet.data.films import render_films
-from chexnet.data.pixels import convert_film
+from chexnet.data.pixels import Converted, convert_film
 from chexnet.errors import EXIT_FAILED, UserError, name_some
+from chexnet.files import append_line
 from chexnet.labels import FINDINGS, encode_findings
 from chexnet.parallel import map_in_order
 
 FILMS_IN_A_SHARD = 256  # the article's records: 77,871 films in 304 files
 SHARD_MULTIPLE = 64
+BAD_SHARE = 0.01  # of all films, may be left out unless told otherwise
 JOURNAL = "journal.jsonl"
 
 # One film of one side: its row, and where its image lies.
@@ -48,15 +52,23 @@ class Written:
     Attributes:
         shard: None where not one film of it could be read; then there is no file.
         bad: name and reason of each film that is left out.
+        modes: films in it by Pillow's mode of their files (see `pixels.Converted`).
+        kept: whether an interrupted run had done it.
     """
 
     shard: records.Shard | None
     bad: tuple[tuple[str, str], ...]
+    modes: Mapping[str, int] = field(default_factory=dict)
+    kept: bool = False
+
+
+def allowed_bad(num_films: int) -> int:
+    """Return how many films with an image that cannot be read are left out without a word."""
+    return int(BAD_SHARE * num_films)
 
 
 class _Writer(Protocol):
     def write(self, data: bytes) -> object: ...
-    def close(self) -> None: ...
 
 
 def count_shards(num_films: int) -> int:
@@ -114,19 +126,17 @@ def write_shards(
         convert_film, items=tasks, workers=workers, chunk=8, label="films prepared"
     )
     bad: list[str] = []
-    with (folder / JOURNAL).open("a", encoding="utf-8") as journal, closing(converted):
+    with closing(converted):
         for plan in todo:
             one = _write_shard(folder / plan.name, films=plan.films, converted=converted,
                                format=format)  # fmt: skip
             written[plan.name] = one
-            journal.write(json.dumps({"plan": plan.name, **asdict(one)}) + "\n")
-            journal.flush()
+            append_line(folder / JOURNAL, line=json.dumps({"plan": plan.name, **asdict(one)}))
             paths = {film.name: path for film, path in plan.films}
             bad += [f"{paths[name]} ({reason})" for name, reason in one.bad]
             if len(bad) > max_bad:
                 raise _too_many(bad, max_bad=max_bad)
         next(converted, None)  # let the progress line end
-    (folder / JOURNAL).unlink()
     return written
 
 
@@ -141,18 +151,19 @@ def _too_many(bad: Sequence[str], *, max_bad: int) -> UserError:
 
 
 def _write_shard(
-    path: Path, *, films: Sequence[Source], converted: Iterator[tuple[bytes, str]], format: str
+    path: Path, *, films: Sequence[Source], converted: Iterator[Converted], format: str
 ) -> Written:
     """Write one record file beside its place and move it there."""
     beside = path.with_name(f".{path.name}.partial")
-    bad = []
-    with closing(_WRITERS[format](beside)) as writer:
+    bad, modes = [], Counter()
+    with _WRITERS[format](beside) as writer:
         for film, _ in films:
-            data, reason = next(converted)
-            if reason:
-                bad.append((film.name, reason))
+            one = next(converted)
+            if one.bad:
+                bad.append((film.name, one.bad))
             else:
-                writer.write(_RECORDS[format](data, film))
+                modes[one.mode] += 1
+                writer.write(_RECORDS[format](one.data, film))
     number = len(films) - len(bad)
     if not number:
         beside.unlink()
@@ -166,13 +177,21 @@ def _write_shard(
         sha256=records.hash_file(path),
         num_bytes=path.stat().st_size,
     )
-    return Written(shard, tuple(bad))
+    return Written(shard, tuple(bad), dict(modes))
 
 
-def _open_records(path: Path) -> _Writer:
+@contextmanager
+def _open_records(path: Path) -> Iterator[_Writer]:
+    """Open a TFRecord file; a disk that takes no more is the error that other files have."""
     import tensorflow as tf
 
-    return tf.io.TFRecordWriter(str(path))
+    try:
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            yield writer
+    # By TensorFlow's table of the system's errors: no space, or over a quota; too large a file.
+    except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError) as error:
+        text = error.message.rpartition("; ")[2]  # after the path
+        raise OSError(errno.ENOSPC, text, str(path)) from error
 
 
 def _encode_record(data: bytes, film: nih.Film) -> bytes:
@@ -197,12 +216,13 @@ def _read_journal(folder: Path) -> dict[str, Written]:
     for line in lines:
         try:
             entry = json.loads(line)
-            plan, shard = entry["plan"], records.Shard(**entry["shard"])
+            plan, modes = entry["plan"], entry["modes"]
+            shard = records.Shard(**entry["shard"])
         except (ValueError, KeyError, TypeError):
             continue  # the line that a kill cut off
         path = folder / shard.name
         if not entry["bad"] and path.is_file() and records.hash_file(path) == shard.sha256:
-            done[plan] = Written(shard, ())
+            done[plan] = Written(shard, (), modes, kept=True)
     return done
 
 

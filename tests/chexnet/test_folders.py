@@ -1,3 +1,6 @@
+import errno
+import os
+
 import pytest
 
 from chexnet.errors import UserError
@@ -44,6 +47,37 @@ def test_leavings_of_a_killed_run_go(tmp_path):
     fill(tmp_path / "data")
     assert names_in(tmp_path) == ["data"]
     assert names_in(tmp_path / "data") == [MARKER]
+
+
+def test_work_that_can_go_on_keeps_what_was_done_and_other_work_says_what_it_removes(
+    tmp_path, capsys
+):
+    def stop(work):
+        with new_folder(tmp_path / "data", marker=MARKER, work=work) as folder:
+            (folder / "half").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop("size 256")
+    assert capsys.readouterr().err == ""
+    with pytest.raises(KeyboardInterrupt):
+        stop("size 256")
+    assert capsys.readouterr().err == ""
+    fill(tmp_path / "data", work="size 320")
+    assert capsys.readouterr().err.startswith(f"removed {tmp_path / '.data.partial'}: ")
+    assert names_in(tmp_path / "data") == [MARKER]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_no_wrong_path(tmp_path, number):
+    def fail():
+        with new_folder(tmp_path / "data", marker=MARKER):
+            raise OSError(number, os.strerror(number))
+
+    with pytest.raises(UserError, match="make room there") as error:
+        fail()
+    assert error.value.exit_code == 1
+    assert names_in(tmp_path) == []
 
 
 def test_an_empty_folder_is_filled_and_a_full_one_kept(tmp_path):

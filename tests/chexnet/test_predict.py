@@ -64,7 +64,7 @@ def by_hand(run, paths, calibration=None):
     loaded = load_run(run)
     rows = []
     for path in paths:
-        stored, _ = convert_film((path, 40, "fast"))
+        stored = convert_film((path, 40, "fast")).data
         middle = np.frombuffer(stored, np.uint8).reshape(1, 40, 40, 1)[:, 4:36, 4:36]
         logits = loaded.model(middle, training=False).numpy()[0].astype(float)
         slope, intercept = calibration or (1, 0)

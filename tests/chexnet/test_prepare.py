@@ -286,21 +286,30 @@ def test_killed_at_random_moments_again_and_again_it_gives_the_same_bytes(tmp_pa
     chance = random.Random(kills)
     out, partial = tmp_path / "out", tmp_path / ".out.partial"
     program = PROGRAM.replace("workers=1", "workers=2")
-    killed = 0
-    while killed < kills:
+
+    def count(folder):
+        return len(list(folder.glob(f"*{records.SUFFIXES[format]}")))
+
+    killed = []
+    while len(killed) < kills:
         child = subprocess.Popen(
             [sys.executable, "-c", program, str(sample), str(out), format],
             stderr=subprocess.DEVNULL, cwd=Path(chexnet.__file__).parents[1],
         )  # fmt: skip
-        while not partial.exists() and child.poll() is None:
+        before = count(partial)
+        while count(partial) <= before and child.poll() is None:
             time.sleep(0.001)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=chance.uniform(0, 0.3))
-        killed += child.poll() is None
+            child.wait(timeout=chance.uniform(0, 0.1))
         child.kill()
         child.wait()
         if out.exists():  # this one was done before its moment came: begin anew
             shutil.rmtree(out)
+        else:
+            killed.append(count(partial))
+    # In the midst of the work: what is done grows until a run comes to the end of it.
+    assert len(set(killed)) > kills / 2, killed
+    assert 0 < min(killed) < max(killed) <= count(fresh.root), killed
     done = prepare.prepare_data(sample, output=out, **options)
     assert {p.name: p.read_bytes() for p in done.root.iterdir()} == {
         p.name: p.read_bytes() for p in fresh.root.iterdir()
@@ -331,7 +340,81 @@ def test_a_file_changed_behind_the_journal_is_made_again(source):
 
 def test_a_full_disk_is_told_before_the_work(source, monkeypatch):
     usage = shutil.disk_usage(source)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
+    # The pixels would have room, and not the tables, the description and what a record adds.
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=12 * 8 * 8))
     with pytest.raises(UserError, match="GiB free"):
         run(source)
     assert not (source.parent / "out").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a folder on a disk of its own, and what gives that disk so many pages."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def resize(pages, *options):
+        words = ["mount", "-t", "tmpfs", "-o", ",".join([*options, f"nr_blocks={pages}"])]
+        subprocess.run([*words, "none", str(folder)], check=True)
+
+    resize(20)
+    yield folder, lambda pages: resize(pages, "remount")
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize("format", records.FORMATS)
+def test_a_disk_that_fills_up_meanwhile_loses_nothing(small_disk, tmp_path, format, monkeypatch):
+    """Again and again, with a little more room each time: in the records, and after them."""
+    disk, resize = small_disk
+    sample = synthetic.make_sample_data(tmp_path / "s", num_images=70, size_px=64, workers=1)
+    options = {"size_px": 64, "workers": 1, "format": format}
+    fresh = prepare.prepare_data(sample, output=tmp_path / "fresh", **options)
+    shards = {one.name for split in fresh.splits.values() for one in split.shards}
+    monkeypatch.setattr(prepare, "_check_space", lambda folder, num_bytes: None)
+    seen = {}  # when each shard was written
+    failed_with = []  # how many shards
+    told = set()
+    for pages in range(20, 400, 4):
+        resize(pages)
+        try:
+            prepare.prepare_data(sample, output=disk / "out", **options)
+            break
+        except UserError as error:
+            told.add((error.exit_code, error.found.partition(":")[0], error.fix.partition(",")[0]))
+        there = {path.name: path.stat().st_mtime_ns for path in (disk / ".out.partial").iterdir()}
+        lost = [name for name, when in seen.items() if there.get(name) != when]
+        assert len(lost) <= 1  # the last one may not have been in the journal yet
+        seen = {name: when for name, when in there.items() if name in shards}
+        failed_with.append(len(seen))
+    assert told == {(1, "No space left on device", "make room there")}
+    assert len(set(failed_with)) > 5
+    assert max(failed_with) == len(shards)  # the tables and the description had no room
+    assert {p.name: p.read_bytes() for p in (disk / "out").iterdir()} == {
+        p.name: p.read_bytes() for p in fresh.root.iterdir()
+    }
+
+
+def test_the_summary_tells_what_became_of_the_films(source, capsys):
+    spoil(source)
+    with pytest.raises(UserError):
+        run(source, max_bad=0, format="fast")
+    capsys.readouterr()
+    dataset = run(source, max_bad=3, format="fast")
+    first, second, third = capsys.readouterr().out.splitlines()
+    size = (
+        sum(path.stat().st_size for path in dataset.root.iterdir())
+        - (dataset.root / "dataset.json").stat().st_size
+    )
+    assert first.startswith(f"{dataset.root}: ")
+    assert first.endswith(f" 3 test films of 8 px, fast, {size / 1e6:,.1f} MB")
+    # Of the source's odd films; a JPEG of one channel needs no turning.
+    assert second == "left out: 3; turned to 8 bit grey: 1 I;16, 1 RGBA"
+    kept = int(third.rpartition(" ")[2])
+    assert third.startswith(f"{9 - kept} films in ")
+
+
+def test_lists_that_would_not_be_read_are_refused(source):
+    with pytest.raises(UserError, match="add --split lists"):
+        run(source, lists=source)
+    assert [path.name for path in source.parent.iterdir()] == ["nih"]

@@ -1,4 +1,6 @@
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -71,6 +73,55 @@ def test_a_dark_film_of_sixteen_bits_is_one(tmp_path):
     ]
 
 
+def wide_png(path, samples, *, colour_type):
+    """Write a PNG of 16 bits by hand (its specification, 11.2): Pillow writes grey ones alone."""
+    height, width, _ = samples.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
+    header = struct.pack(">IIBBBBB", width, height, 16, colour_type, 0, 0, 0)
+    parts = {b"IHDR": header, b"IDAT": zlib.compress(rows), b"IEND": b""}
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts.items()
+    )
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    return path
+
+
+@pytest.mark.parametrize(("colour_type", "channels"), [(2, 3), (4, 2), (6, 4)])
+def test_colour_of_sixteen_bits_is_judged_as_grey_of_sixteen_is(tmp_path, colour_type, channels):
+    grey = np.array([[0, 256 * 100, 65535]])
+    samples = np.repeat(grey[..., None], channels, axis=-1)
+    full = wide_png(tmp_path / "full.png", samples, colour_type=colour_type)
+    assert grey_of(full).tolist() == [[0, 100, 255]]
+    samples = samples // 16  # 12 bits: 0, 1600, 4095
+    if channels in (2, 4):
+        samples[..., -1] = 65535  # opaque: how bright a film is its alpha does not say
+    dark = wide_png(tmp_path / "dark.png", samples, colour_type=colour_type)
+    with pytest.raises(pixels.BadImageError, match="no value above 4095: 12 bit data"):
+        pixels.load_grey(dark)
+
+
+def odd_exif():
+    """Return an EXIF block (TIFF 6.0): orientation 6, and a description that is a fraction."""
+    entries = [(0x010E, 5, 1, struct.pack("<I", 38)), (0x0112, 3, 1, struct.pack("<HH", 6, 0))]
+    packed = b"".join(struct.pack("<HHI", *entry[:3]) + entry[3] for entry in entries)
+    count, end, fraction = struct.pack("<H", 2), bytes(4), struct.pack("<II", 1, 3)
+    return b"Exif\0\0II*\0" + struct.pack("<I", 8) + count + packed + end + fraction
+
+
+def test_an_odd_note_beside_the_orientation_does_not_matter(tmp_path):
+    lying = np.zeros((16, 64), np.uint8)
+    lying[:, :16] = 255
+    path = saved(tmp_path, Image.fromarray(lying), "a.jpg", exif=odd_exif())
+    assert grey_of(path)[:16].min() > 250  # bright on the left, which clockwise comes to the top
+
+
+def test_whatever_a_decoder_raises_is_the_reason_of_that_film(tmp_path, monkeypatch):
+    path = saved(tmp_path, Image.fromarray(GREY))
+    monkeypatch.setattr(Image.Image, "getexif", lambda self: struct.unpack("<I", b""))
+    assert pixels.convert_film((path, 8, "fast")).bad.startswith("error: unpack requires")
+
+
 def test_a_film_is_turned_the_way_its_camera_notes(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # TIFF 6.0: row 0 is the right side, so it must be turned clockwise
@@ -120,7 +171,7 @@ def test_bad_files_say_why(tmp_path, content, reason):
     path.write_bytes(content)
     with pytest.raises(pixels.BadImageError, match=reason):
         pixels.load_grey(path)
-    image_bytes, text = pixels.convert_film((path, 8, "encoded"))
+    image_bytes, _, text = pixels.convert_film((path, 8, "encoded"))
     assert (image_bytes, bool(text)) == (b"", True)
 
 
@@ -151,8 +202,8 @@ def test_small_images_grow():
 
 def test_convert_gives_a_grey_png(tmp_path):
     path = saved(tmp_path, Image.fromarray(GREY))
-    image_bytes, reason = pixels.convert_film((path, 8, "encoded"))
-    assert reason == ""
+    image_bytes, mode, reason = pixels.convert_film((path, 8, "encoded"))
+    assert (mode, reason) == ("L", "")
     image = Image.open(io.BytesIO(image_bytes))
     assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
     assert np.array_equal(np.asarray(image), GREY)
@@ -160,8 +211,7 @@ def test_convert_gives_a_grey_png(tmp_path):
 
 def test_convert_gives_plain_bytes_row_by_row(tmp_path):
     path = saved(tmp_path, Image.fromarray(GREY))
-    data, reason = pixels.convert_film((path, 8, "fast"))
-    assert (data, reason) == (GREY.tobytes(), "")
+    assert pixels.convert_film((path, 8, "fast")).data == GREY.tobytes()
 
 
 @pytest.mark.parametrize(("height", "width"), [(1024, 1024), (999, 1300), (300, 257)])
