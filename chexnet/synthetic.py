@@ -78,11 +78,11 @@ def make_sample_data(
         The output.
 
     Raises:
-        UserError: too few films, an impossible size, or an output with
-            something in it.
+        UserError: too few films, an impossible size, a negative seed, or an
+            output with something in it.
     """
     output = Path(output)
-    _check_options(num_images, size_px)
+    _check_options(num_images, size_px, seed=seed)
     rng = random.Random(seed)
     places = _place_films(num_images, rng=rng)
     with new_folder(output, marker=TABLE, force=force) as folder:
@@ -101,7 +101,9 @@ def make_sample_data(
     return output
 
 
-def _check_options(num_images: int, size_px: int) -> None:
+def _check_options(num_images: int, size_px: int, *, seed: int) -> None:
+    if seed < 0:
+        raise UserError("--seed of 0 or more", found=str(seed), fix="use --seed 0, 1, 2 …")
     if num_images < FEWEST_FILMS:
         raise UserError(
             f"at least {FEWEST_FILMS} films, so that every side of the split has some",

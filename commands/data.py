@@ -10,7 +10,7 @@ from pathlib import Path
 
 from invoke import Context
 
-from commands.command import command, optional_path, required
+from commands.command import UNSAID, command, optional_path, required, said
 
 
 @command(
@@ -20,6 +20,7 @@ from commands.command import command, optional_path, required
         "json": "write all of it there as JSON too",
         "picture": "draw counts and which findings come together there: a .png, .svg or .pdf",
         "no-images": "do not open the images",
+        "decode": "read all of each image as prepare-data does, not its header alone",
     },
 )
 def inspect_data(
@@ -28,13 +29,16 @@ def inspect_data(
     json: str = "",
     picture: str = "",
     no_images: bool = False,
+    decode: bool = False,
 ) -> int:
     """Count films by finding, side and view, and say what is odd: invoke inspect-data DIR."""
     from chexnet.__main__ import main
 
     given = {"--json": json, "--picture": picture}
     options = [token for name, value in given.items() if value for token in (name, value)]
-    return main(["inspect-data", str(folder), *options, *(["--no-images"] if no_images else [])])
+    flags = {"--no-images": no_images, "--decode": decode}
+    options += [name for name, value in flags.items() if value]
+    return main(["inspect-data", str(folder), *options])
 
 
 @command(
@@ -50,7 +54,7 @@ def verify_data(c: Context, folder: str | None = None, source: str = "", sample:
     from chexnet.__main__ import main
 
     options = ["--source", source] if source else []
-    return main(["verify-data", str(folder), *options, "--sample", str(sample)])
+    return main(["verify-data", str(folder), *options, f"--sample={sample}"])
 
 
 @command(operands=("folder",), help={"folder": "holds train-*, validation-* and test-* files"})
@@ -104,7 +108,7 @@ def make_sample_data(
         "format": "fast (grey bytes, mapped into memory) or encoded (PNG in TFRecord)",
         "workers": "processes; by default one for each core",
         "seed": "of the division by patient and of the films' order",
-        "max-bad": "films that may be left out because unreadable; -1: 1 in 100",
+        "max-bad": "films that may be left out because unreadable; by default 1 in 100",
         "force": "replace what is there",
     }
 )
@@ -118,7 +122,7 @@ def prepare_data(
     format: str = "fast",
     workers: int = 0,
     seed: int = 0,
-    max_bad: int = -1,
+    max_bad: int = UNSAID,
     force: bool = False,
 ) -> None:
     """Turn a folder in NIH's layout into records that training reads fast."""
@@ -136,6 +140,6 @@ def prepare_data(
         format=format,
         workers=workers or None,
         seed=seed,
-        max_bad=None if max_bad < 0 else max_bad,
+        max_bad=said(max_bad),
         force=force,
     )

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,15 @@ def test_a_reader_that_has_read_enough_is_no_mistake(typed):
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 128 + signal.SIGPIPE  # as of a program that the signal ends
+
+
+def test_a_full_disk_is_no_wrong_use():
+    command = [sys.executable, "-m", "invoke", "--search-root", str(PROJECT), "stacks", "--json"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "make room there" in done.stderr
 
 
 # What is typed, the exit code, and words of the message.
@@ -116,6 +126,7 @@ MISTAKES = [
     (("prepare-data", "--source", "empty", "--output", "o"), 2, ["Data_Entry_2017"]),
     (("make-sample-data", "--output", "o", "--images", "3"), 2, ["--images"]),
     (("demo", "--output", "full"), 2, ["full", "--output"]),
+    (("prepare-data", "--source", "empty", "--output", "o", "--max-bad=-5"), 2, ["--max-bad of 0"]),
     (("verify-image", "no.sif"), 2, ["no.sif", "build-image"]),
     (("verify-image", "empty"), 2, ["folder empty", "/etc and /usr"]),
     (("verify-image", "--image", "full/thesis.txt"), 2, ["full/thesis.txt", "by its content"]),

@@ -7,11 +7,8 @@ form of a record to `records`.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from PIL import Image
 
 from chexnet import records
 from chexnet.data.shards import describe_split, write_description
@@ -123,11 +120,11 @@ def _read_example(path: Path, number: int, data: bytes) -> tuple[Film, int]:
         [image_bytes], [filename] = encoded.bytes_list.value, name.bytes_list.value
         if len(vector) != len(FINDINGS) or not set(vector) <= {0, 1}:
             raise ValueError(f"label {vector}")
-        with Image.open(io.BytesIO(image_bytes)) as image:
-            width, height = image.size
+        # As training will: a header alone does not tell that the rest is there.
+        height, width, _ = tf.io.decode_png(image_bytes, channels=1).shape
         if width != height:
             raise ValueError(f"an image of {width}x{height} px")
-    except Exception as error:  # protobuf's errors share no class with the others
+    except Exception as error:  # protobuf's and TensorFlow's share no class with the others
         raise UserError(
             f"a film in record {number} of {path}",
             found=f"{type(error).__name__}: {error}",

@@ -92,14 +92,18 @@ def _add_inspect(verbs: argparse._SubParsersAction) -> None:
         help="count what is in a folder of films, and say what is odd",
         description="Count films by finding, side and view in NIH's files as downloaded or in "
         "prepared data; name missing, odd and unreadable images. Exits 1 where prepare-data "
-        "would stop.",
+        "--split official would stop, as far as the images' headers tell (--decode: for certain).",
     )
     inspect.add_argument("folder", type=Path, metavar="DIR")
     inspect.add_argument("--json", type=Path, metavar="FILE", help="write all of it as JSON too")
     inspect.add_argument(
         "--picture", type=Path, metavar="FILE", help="draw counts and which findings come together"
     )
-    inspect.add_argument("--no-images", action="store_true", help="do not open the images")
+    images = inspect.add_mutually_exclusive_group()
+    images.add_argument("--no-images", action="store_true", help="do not open the images")
+    images.add_argument("--decode", action="store_true",
+                        help="read all of each image as prepare-data does, not its header alone; "
+                        "takes as long")  # fmt: skip
     inspect.add_argument("--workers", type=int, metavar="N", help="default: a core each")
     inspect.set_defaults(work=_inspect_data)
 
@@ -124,13 +128,16 @@ def _inspect_data(arguments: argparse.Namespace) -> None:
     from chexnet.data.inspection import inspect_data, render_inspection
     from chexnet.data.inspection_picture import check_picture, draw_inspection
     from chexnet.data.inspection_text import print_inspection
-    from chexnet.run import write_text
+    from chexnet.files import make_folder_of, write_text
 
     if arguments.picture:
         check_picture(arguments.picture)
+    for path in filter(None, (arguments.json, arguments.picture)):
+        make_folder_of(path)
     found = inspect_data(
-        arguments.folder, look_at_images=not arguments.no_images, workers=arguments.workers
-    )
+        arguments.folder, look_at_images=not arguments.no_images, decode=arguments.decode,
+        workers=arguments.workers,
+    )  # fmt: skip
     if arguments.json:
         write_text(arguments.json, text=render_inspection(found))
     if arguments.picture:

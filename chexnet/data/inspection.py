@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from PIL import Image
 from chexnet import nih
 from chexnet.data.boxes import BOX_LIST, load_boxes
 from chexnet.data.films import load_films
+from chexnet.data.pixels import BadImageError, load_grey
+from chexnet.data.shards import allowed_bad
 from chexnet.data.splits import check_patients_apart
 from chexnet.errors import UserError, name_some
 from chexnet.labels import FINDINGS, NO_FINDING, encode_findings
@@ -67,13 +69,19 @@ class Inspection:
 
 
 def inspect_data(
-    folder: Path, *, look_at_images: bool = True, workers: int | None = None
+    folder: Path,
+    *,
+    look_at_images: bool = True,
+    decode: bool = False,
+    workers: int | None = None,
 ) -> Inspection:
     """Return what is in a folder of films.
 
     Args:
         folder: NIH's files as downloaded, or prepared data.
         look_at_images: open every image and read its header (NIH's: a minute or two).
+        decode: read all of every image as preparing does, which takes as long: only so are
+            files found that are cut off.
         workers: processes for that; None for one a core.
 
     Raises:
@@ -82,7 +90,8 @@ def inspect_data(
     folder = Path(folder)
     if (folder / DESCRIPTION).is_file():
         return _inspect_prepared(load_dataset(folder))
-    return _inspect_nih(folder, look_at_images=look_at_images, workers=workers)
+    look = (read_kind_decoded if decode else read_kind) if look_at_images else None
+    return _inspect_nih(folder, look=look, workers=workers)
 
 
 def render_inspection(inspection: Inspection) -> str:
@@ -104,24 +113,29 @@ def _inspect_prepared(dataset: Dataset) -> Inspection:
     return _count(dataset.root, kind="prepared", sides=sides, odd=left_out)
 
 
-def _inspect_nih(folder: Path, *, look_at_images: bool, workers: int | None) -> Inspection:
+def _inspect_nih(
+    folder: Path, *, look: Callable[[Path], str] | None, workers: int | None
+) -> Inspection:
     table = nih.find_table(folder)
     films = nih.load_table(table)
     odd, wrong = _odd_rows(films), []
-    sides = {"all": films, **_listed(folder, films, wrong=wrong)}
-    kinds = _look(folder, films, table, odd=odd, wrong=wrong, workers=workers,
-                  open_them=look_at_images)  # fmt: skip
+    listed = _listed(folder, films, wrong=wrong)
+    images = _find_images(folder, films, table, odd=odd, wrong=wrong)
+    kinds = _open(images, look=look, workers=workers) if look else {}
+    used = {film.name for part in listed.values() for film in part} or {f.name for f in films}
+    _judge(images, kinds, used=used, odd=odd, wrong=wrong)
     boxes = load_boxes(folder / BOX_LIST) if (folder / BOX_LIST).is_file() else []
     known = {film.name for film in films}
     strange = sorted({box.film for box in boxes} - known)
     odd += [f"{BOX_LIST} names {len(strange)} films that the table lacks"] if strange else []
     rows = {
         side: [(film.patient, film.view, encode_findings(film.findings)) for film in part]
-        for side, part in sides.items()
+        for side, part in {"all": films, **listed}.items()
     }
     drawn = Counter(box.finding for box in boxes)
     return _count(
-        folder, kind="nih", sides=rows, odd=odd, wrong=wrong, images=kinds,
+        folder, kind="nih", sides=rows, odd=odd, wrong=wrong,
+        images=Counter(sorted(kinds.values())),
         boxes={name: drawn[name] for name in FINDINGS if drawn[name]},
     )  # fmt: skip
 
@@ -134,6 +148,7 @@ def _listed(
     sides = {}
     for name in (nih.TRAIN_VAL_LIST, nih.TEST_LIST):
         if not (folder / name).is_file():
+            wrong.append(f"no {name}: only prepare-data --split patient or lists can do without")
             continue
         try:
             names = nih.load_list(folder / name, known=set(known))
@@ -168,17 +183,15 @@ def _odd_rows(films: Iterable[nih.Film]) -> list[str]:
     return odd
 
 
-def _look(
+def _find_images(
     folder: Path,
     films: Sequence[nih.Film],
     table: Path,
     *,
     odd: list[str],
     wrong: list[str],
-    workers: int | None,
-    open_them: bool,
-) -> dict[str, int]:
-    """Return how many images there are of each kind; say which are missing, odd or broken."""
+) -> dict[str, Path]:
+    """Return the images by name; say which are missing or in no table."""
     packed = sorted(folder.glob(ARCHIVES))
     if packed and not nih.image_folders(folder):
         wrong.append(
@@ -199,25 +212,50 @@ def _look(
     unlisted = sorted(set(images) - {film.name for film in films})
     if unlisted:
         odd.append(f"{len(unlisted)} images that the table does not name: {name_some(unlisted)}")
-    if not open_them:
-        return {}
-    return _open(list(images.values()), odd=odd, wrong=wrong, workers=workers)
+    return images
 
 
 def _open(
-    paths: Sequence[Path], *, odd: list[str], wrong: list[str], workers: int | None
-) -> dict[str, int]:
-    """Return how many images there are of each kind, by their headers."""
-    seen = map_in_order(read_kind, items=paths, workers=workers, chunk=64, label="images opened")
-    kinds: dict[str, list[Path]] = {}
-    for path, kind in zip(paths, seen, strict=True):
-        kinds.setdefault(kind, []).append(path)
-    for kind, found in kinds.items():
+    images: Mapping[str, Path], *, look: Callable[[Path], str], workers: int | None
+) -> dict[str, str]:
+    """Return the kind of each image, by its name."""
+    seen = map_in_order(
+        look, items=list(images.values()), workers=workers, chunk=64, label="images opened"
+    )
+    return dict(zip(images, seen, strict=True))
+
+
+def _judge(
+    images: Mapping[str, Path],
+    kinds: Mapping[str, str],
+    *,
+    used: set[str],
+    odd: list[str],
+    wrong: list[str],
+) -> None:
+    """Say which images are unusual or unreadable, and whether prepare-data stops at those.
+
+    Args:
+        images: where they lie, by name.
+        kinds: of each image, by name.
+        used: names of the films that are to be prepared: it leaves out a few of them.
+        odd: takes what is unusual.
+        wrong: takes what stops it.
+    """
+    by_kind: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        by_kind.setdefault(kind, []).append(name)
+    bad = {name for name, kind in kinds.items() if kind.startswith(UNREADABLE)}
+    num_bad, most = len(bad & used), allowed_bad(len(used))
+    told = wrong if num_bad > most else odd
+    for kind, names in by_kind.items():
         if kind.startswith(UNREADABLE):
-            wrong.append(f"{kind}: {name_some([str(path) for path in found])}")
+            told.append(f"{kind}: {name_some([str(images[name]) for name in names])}")
         elif not kind.endswith(f" {NORMAL_MODE}"):
-            odd.append(f"{len(found)} images of kind {kind}: {name_some([p.name for p in found])}")
-    return {kind: len(found) for kind, found in sorted(kinds.items())}
+            odd.append(f"{len(names)} images of kind {kind}: {name_some(names)}")
+    if bad:
+        told.append(f"{num_bad} of {len(used)} films to prepare are unreadable: prepare-data "
+                    f"leaves out {most} unless told otherwise (--max-bad)")  # fmt: skip
 
 
 def read_kind(path: Path) -> str:
@@ -231,8 +269,17 @@ def read_kind(path: Path) -> str:
         return f"{UNREADABLE}, no image whatever the name says"
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return f"{UNREADABLE}, too many pixels to be a film"
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # whatever Pillow says of a file that is damaged
         return f"{UNREADABLE}, {type(error).__name__}"
+
+
+def read_kind_decoded(path: Path) -> str:
+    """Return the kind of an image as `read_kind` does, once all of it was read."""
+    try:
+        load_grey(path)
+    except BadImageError as error:
+        return f"{UNREADABLE}, {error}"
+    return read_kind(path)
 
 
 def _count(

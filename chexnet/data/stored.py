@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from chexnet import records
+from chexnet.data.films import load_films
+from chexnet.errors import EXIT_FAILED, UserError
 from chexnet.input.mapped import FilmArrays
 from chexnet.input.order import Turns
 
@@ -51,7 +53,11 @@ def read_films(
 def read_records(
     dataset: records.Dataset, *, split: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, str]]:
-    """Yield every film of an ``encoded`` split: uint8 [H, W], label float32 [14], its name."""
+    """Yield every film of an ``encoded`` split: uint8 [H, W], label float32 [14], its name.
+
+    Raises:
+        UserError: a record holds no film of the data's size; names the film (exit code 1).
+    """
     import tensorflow as tf
 
     stream = tf.data.TFRecordDataset(dataset.shard_paths(split))
@@ -59,5 +65,17 @@ def read_records(
         lambda record: records.parse_example(record, image_size=dataset.image_size),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
-    for image, label, name in parsed.as_numpy_iterator():
-        yield image[..., 0], label, name.decode()
+    number = 0
+    try:
+        for image, label, name in parsed.as_numpy_iterator():
+            yield image[..., 0], label, name.decode()
+            number += 1
+    except tf.errors.InvalidArgumentError as error:
+        side = dataset.splits[split]
+        films = load_films(dataset.root / side.films.name, num_films=side.num_examples)
+        raise UserError(
+            f"films of {dataset.image_size} px in the {split} records of {dataset.root}",
+            found=f"{films.names[number]}: {str(error).splitlines()[0]}",
+            fix=f"copy the record files again, or {records.PREPARE_AGAIN}",
+            exit_code=EXIT_FAILED,
+        ) from error

@@ -28,8 +28,10 @@ def verify_data(folder: Path, *, source: Path | None = None, sample: int = 100) 
 
     Raises:
         UserError: the description is missing or bad, or a listed file is, in which case
-            nothing else can be said; or the source has no images.
+            nothing else can be said; the source has no images; or a negative sample.
     """
+    if sample < 0:
+        raise UserError("--sample of 0 or more", found=str(sample), fix="0 compares no film")
     dataset = records.load_dataset(folder)
     damaged = set(records.find_damaged_shards(dataset))
     wrong = [f"{path}: other bytes than were written" for path in sorted(damaged)]
@@ -40,9 +42,12 @@ def verify_data(folder: Path, *, source: Path | None = None, sample: int = 100) 
         if paths & damaged or not split.num_examples:
             continue
         table = load_films(dataset.root / split.films.name, num_films=split.num_examples)
-        wrong += _wrong_labels(dataset, name, table)
-        if source:
-            wrong += _wrong_pixels(dataset, name, table, images=images, sample=sample)
+        try:
+            wrong += _wrong_labels(dataset, name, table)
+            if source:
+                wrong += _wrong_pixels(dataset, name, table, images=images, sample=sample)
+        except UserError as error:  # a record that is no film: no later one can be read
+            wrong.append(f"{name}: {error.found}")
     return wrong
 
 

@@ -142,6 +142,7 @@ def test_a_linear_model_cannot_learn_the_findings():
         ({"size_px": 31}, "32 to 2048 px"),
         ({"size_px": 4000}, "32 to 2048 px"),
         ({"workers": 0}, "at least one worker"),
+        ({"seed": -1}, "--seed of 0 or more"),
     ],
 )
 def test_wrong_options_leave_nothing(tmp_path, options, expected):

@@ -1,5 +1,6 @@
 """TFRecord files of others: described as they lie, or refused by file and record."""
 
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -15,6 +16,10 @@ from chexnet.data.adoption import adopt_records
 from chexnet.data.verification import verify_data
 from chexnet.errors import UserError
 from chexnet.pipeline import make_pipeline
+
+_STREAM = io.BytesIO()
+Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8), np.uint8)).save(_STREAM, "PNG")
+PNG = _STREAM.getvalue()
 
 
 def example(name, label, *, size=(8, 8), grey=7, **others):
@@ -36,6 +41,7 @@ def example(name, label, *, size=(8, 8), grey=7, **others):
 
 
 HTML = {"image/encoded": tf.train.BytesList(value=[b"<html>"])}
+HALF = {"image/encoded": tf.train.BytesList(value=[PNG[: len(PNG) // 2]])}
 
 
 def write(path, *examples):
@@ -88,6 +94,7 @@ def test_they_are_trained_on_as_they_lie(folder):
         (example("b.png", [2] * 14), "label [2"),
         (example("b.png", label(), size=(8, 9)), "an image of 9x8 px"),
         (example("b.png", label(), **HTML), "image"),
+        (example("b.png", label(), **HALF), "PNG"),
         (example("b.png", label(), **{"image/filename": tf.train.BytesList()}), "not enough"),
         (b"\xff\xff\xff", "DecodeError"),
     ],
@@ -99,6 +106,21 @@ def test_a_record_of_another_kind_is_named(folder, bad, words):
     assert f"record 1 of {folder / 'train-00001-of-00002'}" in error.value.expected
     assert words in error.value.found
     assert not (folder / "dataset.json").exists()
+
+
+def test_a_film_that_cannot_be_decoded_is_named_by_verify_data(folder):
+    """Adopted by a program that looked at its header alone."""
+    shard = folder / "train-00001-of-00002"
+    write(shard, example("00000002_000.png", label()), example("00000002_001.png", label()))
+    adopt_records(folder)
+    data = json.loads((folder / "dataset.json").read_text())
+    write(shard, example("00000002_000.png", label()), example("00000002_001.png", label(), **HALF))
+    [described] = [one for one in data["splits"]["train"]["shards"] if one["name"] == shard.name]
+    described["sha256"] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    described["num_bytes"] = shard.stat().st_size
+    (folder / "dataset.json").write_text(json.dumps(data))
+    [line] = verify_data(folder)
+    assert line.startswith("train: 00000002_001.png: ")
 
 
 def test_a_file_that_is_cut_off_is_named(folder):

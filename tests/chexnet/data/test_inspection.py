@@ -10,14 +10,17 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from chexnet import nih
 from chexnet.__main__ import main
 from chexnet.data import inspection
 from chexnet.data.inspection import inspect_data
 from chexnet.data.inspection_picture import draw_inspection
 from chexnet.data.inspection_text import print_inspection
+from chexnet.data.splits import split_films
 from chexnet.errors import UserError
 from chexnet.labels import FINDINGS
 from chexnet.prepare import prepare_data
+from chexnet.synthetic import make_sample_data
 
 TABLE = """\
 Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,\
@@ -82,6 +85,7 @@ def test_odd_and_unreadable_images_are_named(folder):
     assert "1 images of kind 16x16 RGBA: a.png" in found.odd
     assert "1 images that the table does not name: more.png" in found.odd
     assert [line.split(": ")[0] for line in sorted(found.wrong)] == [
+        "2 of 4 films to prepare are unreadable",
         "unreadable, no image whatever the name says", "unreadable, too many pixels to be a film",
     ]  # fmt: skip
     assert str(folder / "images" / "b.png") in "".join(found.wrong)
@@ -94,12 +98,69 @@ def test_odd_and_unreadable_images_are_named(folder):
         (lambda f: (f / "test_list.txt").write_text("b.png\n"), "patient 1 in train_val (a.png)"),
         (lambda f: (f / "test_list.txt").write_text("z.png\n"), "line 1: z.png"),
         (lambda f: (f / "images").rename(f / "pictures"), "images/"),
+        (lambda f: (f / "test_list.txt").unlink(), "no test_list.txt: only prepare-data --split"),
     ],
 )
 def test_what_stops_prepare_data_is_told(folder, change, words):
     change(folder)
     found = inspect_data(folder, workers=1)
     assert any(words in line for line in found.wrong), found.wrong
+
+
+def spoil(path):
+    """Keep the header of an image and no pixel of it."""
+    path.write_bytes(path.read_bytes()[:45])
+
+
+@pytest.mark.parametrize(
+    ("num_bad", "listed", "stops"), [(1, True, False), (3, True, True), (9, False, False)]
+)
+def test_the_verdict_on_unreadable_images_is_prepare_data_s(tmp_path, num_bad, listed, stops):
+    """Of 200 films on NIH's lists, 2 may be unreadable (1 in 100); others do not matter."""
+    sample = make_sample_data(tmp_path / "nih", num_images=220, size_px=32, workers=1)
+    lists = [sample / name for name in ("train_val_list.txt", "test_list.txt")]
+    kept, test = (path.read_text().split() for path in lists)
+    kept, dropped = kept[: 200 - len(test)], kept[200 - len(test) :]
+    lists[0].write_text("\n".join(kept))
+    for name in (kept if listed else dropped)[:num_bad]:
+        spoil(sample / "images" / name)
+    found = inspect_data(sample, decode=True, workers=1)
+    assert bool(found.wrong) is stops
+    said = [line for line in found.wrong + found.odd if "of 200 films to prepare" in line]
+    assert said[0].startswith(f"{num_bad if listed else 0} of 200 films to prepare are unreadable")
+    # Headers alone do not tell.
+    assert inspect_data(sample, workers=1).wrong == ()
+    if stops:
+        with pytest.raises(UserError, match="at most 2 images"):
+            prepare_data(sample, output=tmp_path / "data", size_px=32, workers=1)
+    else:
+        prepare_data(sample, output=tmp_path / "data", size_px=32, workers=1)
+
+
+def test_a_table_as_long_as_nih_s_is_counted_and_divided(tmp_path):
+    """112,120 films of 30,805 patients: those of odd patients have Mass, every third is AP."""
+    patients = [number * 30805 // 112120 + 1 for number in range(112120)]
+    names = [f"{patient:08d}_{number:06d}.png" for number, patient in enumerate(patients)]
+    rows = [
+        f"{name},{'Mass' if patient % 2 else 'No Finding'},0,{patient},50,M,"
+        f"{'PA' if number % 3 else 'AP'},9,9,0.1,0.1\n"
+        for number, (name, patient) in enumerate(zip(names, patients, strict=True))
+    ]
+    (tmp_path / "Data_Entry_2017.csv").write_text(TABLE.partition("a.png")[0] + "".join(rows))
+    cut = patients.index(24000)  # the first film of a patient
+    (tmp_path / "train_val_list.txt").write_text("\n".join(names[:cut]))
+    (tmp_path / "test_list.txt").write_text("\n".join(names[cut:]))
+    found = inspect_data(tmp_path, look_at_images=False)
+    assert (found.num_films, found.num_patients) == (112120, 30805)
+    assert found.findings["all"]["Mass"] == sum(patient % 2 for patient in patients)
+    assert found.views["all"] == {"PA": 74746, "AP": 37374}
+    assert found.findings["test"]["Mass"] + found.findings["test"]["No Finding"] == 112120 - cut
+    sides = split_films(nih.load_table(tmp_path / "Data_Entry_2017.csv"), source=tmp_path,
+                        kind="official")  # fmt: skip
+    assert {film.name for film in sides["test"]} == set(names[cut:])
+    assert sum(map(len, sides.values())) == 112120
+    # A tenth of the rest, and no more than the films of one patient above it.
+    assert 0 <= len(sides["validation"]) - cut / 10 < 4
 
 
 def test_archives_as_downloaded_are_told_how_to_unpack(folder):
@@ -171,6 +232,26 @@ def test_a_picture_shows_what_the_table_says(folder, tmp_path):
     with Image.open(png) as image:
         assert image.size == (13 * 120, int(6.5 * 120))
         assert len(np.unique(np.asarray(image.convert("L")))) > 10  # not a blank page
+
+
+@pytest.mark.parametrize(
+    "options", [["--json", "file/x.json"], ["--json", "."], ["--picture", "file/x.png"]]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    folder, tmp_path, options, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert main(["inspect-data", str(folder), *options]) == 2
+    said = capsys.readouterr()
+    assert "a file that can be written at" in said.err
+    assert (said.out, "images opened" in said.err) == ("", False)
+
+
+def test_a_file_in_a_new_folder(folder, tmp_path):
+    path = tmp_path / "new" / "x.json"
+    assert main(["inspect-data", str(folder), "--no-images", "--json", str(path)]) == 0
+    assert json.loads(path.read_text())["images"] == {}
 
 
 def test_a_picture_of_another_kind_is_refused_before_the_work(folder, tmp_path, capsys):

@@ -92,6 +92,11 @@ def test_other_pixels_than_the_source_s_are_named(data, made, tmp_path):
     assert verify_data(data, source=source) == [f"test: {name}: not in the source"]
 
 
+def test_a_negative_sample_is_refused(data, made, capsys):
+    assert main(["verify-data", str(data), "--source", str(made / "nih"), "--sample=-1"]) == 2
+    assert "--sample of 0 or more" in capsys.readouterr().err
+
+
 def test_the_command_says_all_of_it_and_exits_1(data, capsys):
     assert main(["verify-data", str(data)]) == 0
     (data / "stray.u8").write_bytes(b"")
