@@ -57,7 +57,7 @@ class Preflight:
         paths: files and folders that every rank needs.
         allreduce_mib: sum so many MiB over the ranks; 0 for not.
         timeout_s: seconds that the ranks may take.
-        join: whether the ranks join; else each says what it sees, and what that shows is judged.
+        static: judge the static phase alone, on every host; the ranks join nobody.
     """
 
     launch: Launch
@@ -68,7 +68,7 @@ class Preflight:
     paths: tuple[Path, ...] = ()
     allreduce_mib: int = 0
     timeout_s: float = field(default=Job.timeout_s)
-    join: bool = True
+    static: bool = False
 
     @property
     def names_hosts(self) -> bool:
@@ -112,26 +112,26 @@ class Preflight:
         return (
             self.site.enter([*judge, "--quiet-pass", "--save-facts", facts]),
             launch_command(labelled, command=self._rank(), site=replace(self.site, binds=binds)),
-            self.site.enter([*judge, *self._no_join(), "--facts", facts, "--records", records]),
+            self.site.enter([*judge, *self._static(), "--facts", facts, "--records", records]),
         )
 
     def _rank(self) -> list[str]:
         """Return what every rank runs: it looks at what the checks will ask for, no more."""
         rank = ["python", "-m", "env", "rank", "--time-limit", f"{_JOIN_SHARE * self.timeout_s:g}"]
-        rank += self._no_join()
+        rank += self._static()
         for name, value in zip(self.options, self.options[1:], strict=False):
             if name in ("--only", "--skip"):
                 rank += [name, value]
         for path in self.paths:
             rank += ["--see", str(path)]
-        if self.allreduce_mib and self.join:
+        if self.allreduce_mib and not self.static:
             rank += ["--allreduce", str(self.allreduce_mib)]
         if self.launch.hosts:  # the static phase looks at this host, ranks at the others
             rank += ["--hosts-but", str(probe_host()["host.boot_id"].value)]
         return rank
 
-    def _no_join(self) -> list[str]:
-        return [] if self.join else ["--no-join"]
+    def _static(self) -> list[str]:
+        return ["--static"] if self.static else []
 
 
 def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
@@ -139,8 +139,9 @@ def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
 
     The ranks are launched only where the static phase found nothing wrong: a launch
     that must fail would only bury the reason. Where the hosts that failed are to be named, ranks
-    that do not join look at the others first: what is wrong here may be wrong everywhere. What the
-    launcher itself returns is for the verdict, which has its words.
+    look at the others for the static phase first: what is wrong here may be wrong everywhere. How
+    ranks differ is not asked then, since it may be the good ones that are odd. What the launcher
+    itself returns is for the verdict, which has its words.
 
     Returns:
         0 good, 1 a check failed, 2 wrong use, 3 a required check could not tell.
@@ -155,7 +156,7 @@ def run_preflight(preflight: Preflight, *, dry_run: bool = False) -> int:
             return _known(code)
     code = run_command(static, dry_run=dry_run)
     if code == EXIT_FAILED and preflight.names_hosts:
-        _, ranks, verdict = replace(preflight, join=False).commands()
+        _, ranks, verdict = replace(preflight, static=True).commands()
     elif code != EXIT_GOOD:
         return _known(code)
     if dry_run:

@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the lock (default: $CHEXNET_LOCK, the image's, else that of the host's stack)")
     add("--plan", type=Path, metavar="FILE", help="the binding plan that the ranks should follow")
     add("--records", type=Path, metavar="DIR", help="judge the rank records of this folder as well")
-    add("--no-join", action="store_true", help="the ranks did not join: leave out what that shows")
+    add("--static", action="store_true", help="the static phase alone, on every host of --records")
     add("--save-facts", type=Path, metavar="FILE", help="keep what the static phase observed")
     add("--facts", type=Path, metavar="FILE", help="judge facts kept so, instead of observing anew")
     add("--device", choices=("auto", "cpu", "gpu"), default="auto",
@@ -153,8 +153,8 @@ def _validate(argv: list[str]) -> int:
         print(_explain(args.explain) if args.explain else page)
         return 0
     checks, skipped = select_checks(
-        only=args.only, skip=args.skip, launched=args.records is not None,
-        later=args.save_facts is not None, node=args.node, join=not args.no_join,
+        only=args.only, skip=args.skip, launched=args.records is not None and not args.static,
+        later=args.save_facts is not None or args.static, node=args.node,
     )  # fmt: skip
     _, lock = find_lock(lock=args.lock, stack=args.stack)
     plan = load_plan(args.plan) if args.plan else None
@@ -198,7 +198,7 @@ def _write_forms(report: Report, args: argparse.Namespace) -> None:
 
 def _rank(argv: list[str]) -> int:
     args = _rank_parser().parse_args(argv)
-    checks, _ = select_checks(only=args.only, skip=args.skip, launched=True, join=not args.no_join)
+    checks, _ = select_checks(only=args.only, skip=args.skip, launched=not args.static, later=True)
     look = plan_look(
         checks, probes=PROBES, only=args.probes, of_host=args.hosts_but is not None,
         except_boot=args.hosts_but, paths=args.see, allreduce_mib=args.allreduce,
@@ -233,7 +233,8 @@ def _rank_parser() -> argparse.ArgumentParser:
         help="observe with these probes whatever the checks read, and join nobody")
     add("--hosts-but", metavar="BOOT_ID",
         help="observe on each host what the static phase does, but on that of this boot id")
-    add("--no-join", action="store_true", help="join nobody, and observe all that needs no joining")
+    add("--static", action="store_true",
+        help="observe for the static phase alone, and join nobody")
     add("--see", type=Path, action="append", default=[], metavar="PATH",
         help="say whether this file or folder is there; may be repeated")
     add("--allreduce", type=int, default=0, metavar="MIB",

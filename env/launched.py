@@ -23,7 +23,7 @@ from env.probes.frameworks import IMPORT_TIMEOUT_S
 from env.probes.rank import Look, Probe
 from env.result import Result, Status
 
-JOINED = "frameworks.horovod_init"  # read by every check that ranks have to join for
+JOINED = "frameworks.horovod_init"
 # What a launcher, its daemon or a wrapper may give ranks otherwise than this process has it: probes
 # of what is alike for the ranks of a host, and the facts of which each rank has its own.
 _OF_LAUNCH = frozenset({"settings", "storage"})

@@ -25,7 +25,7 @@ from env.checks.registry import (
 )
 from env.errors import UserError
 from env.facts import CannotTellError, Fact, Facts
-from env.launched import JOINED, run_everywhere
+from env.launched import run_everywhere
 from env.lock import Lock, load_lock, lock_path
 from env.observe import run_probes
 from env.probes.container import probe_container
@@ -105,7 +105,6 @@ def select_checks(
     launched: bool = False,
     later: bool = False,
     node: bool = False,
-    join: bool = True,
 ) -> tuple[list[Check], list[Check]]:
     """Return the checks to run and those the user skips, in the order of the registry.
 
@@ -115,7 +114,6 @@ def select_checks(
         launched: whether ranks have reported or should have.
         later: whether ranks will report: checks of the launched phase are then left for it.
         node: keep the checks of the bare node alone, which read nothing that is installed.
-        join: whether the ranks join; else the checks of that are left out.
 
     Raises:
         UserError: an unknown id, or a check of the launched phase without ranks.
@@ -132,10 +130,7 @@ def select_checks(
     wanted = [
         c
         for c in known_checks().values()
-        if c.phase in phases
-        and (not only or c.id in only)
-        and not (node and _reads_installed(c))
-        and (join or JOINED not in c.reads)
+        if c.phase in phases and (not only or c.id in only) and not (node and _reads_installed(c))
     ]
     return [c for c in wanted if c.id not in skip], [c for c in wanted if c.id in skip]
 
