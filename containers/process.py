@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,20 +77,14 @@ def run_step(step: Step, *, log: Path, stream: TextIO | None = None) -> float:
     with log.open("a", encoding="utf-8") as sink:
         print(f"$ {step}", file=sink, flush=True)
         begin = sink.tell()
+        child = None
         try:
-            child = subprocess.Popen(
-                step.argv, cwd=step.cwd,
-                stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
-                # A strict mask would close the image's own folders to its users.
-                start_new_session=True, umask=0o022,
-            )  # fmt: skip
-        except OSError as error:
-            raise UserError(f"{step.argv[0]!r} to run", found=str(error.strerror),
-                            fix="install it", exit_code=EXIT_FAILED) from error  # fmt: skip
-        try:
+            with stop_later():
+                child = _start(step, sink=sink)
             _wait(child, step.title, log=log, stream=stream)
         finally:
-            _stop(child)
+            if child:
+                _stop(child)
     if child.returncode:
         raise UserError(
             f"to {step.title}",
@@ -126,25 +120,58 @@ def stoppable() -> Iterator[None]:
     """Turn SIGTERM into an exit that runs every ``finally`` on its way, as ctrl-C does.
 
     SIGUSR1 too, by which a scheduler announces the end: there is no checkpoint to write yet.
-    Signals come to the main thread alone: in another there is nothing to turn.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
+    with _handled(leave):
+        yield
+
+
+@contextmanager
+def stop_later() -> Iterator[None]:
+    """Note what asks us to stop, and let it act at the end: a child is being started.
+
+    An exception inside ``Popen`` would leave a child that nobody knows. To be entered inside the
+    ``try`` that ends the child.
+    """
+    early: list[int] = []
+    with _handled(lambda number, _frame: early.append(number)):
+        yield
+    for number in early:
+        signal.raise_signal(number)
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Take over the signals that ask us to stop; the old handlers are back afterwards."""
+    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
     # A dropped connection hangs up; under nohup that is ignored, and stays so.
-    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, leave) for number in numbers}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
+    # Signals come to the main thread alone: in another there is nothing to take over.
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _start(step: Step, *, sink: TextIO) -> subprocess.Popen:
+    try:
+        return subprocess.Popen(
+            step.argv, cwd=step.cwd,
+            stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
+            # A strict mask would close the image's own folders to its users.
+            start_new_session=True, umask=0o022,
+        )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"{step.argv[0]!r} to run", found=str(error.strerror),
+                        fix="install it", exit_code=EXIT_FAILED) from error  # fmt: skip
 
 
 def _wait(child: subprocess.Popen, title: str, *, log: Path, stream: TextIO) -> None:

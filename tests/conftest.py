@@ -1,4 +1,4 @@
-"""What several tests share: images built in earnest once, a user without rights, no skips in CI."""
+"""What several tests share: images built once, a user without rights, ends, no skips in CI."""
 
 import hashlib
 import os
@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from recipes.render import render_definition
 CA_MARK = "lent to this build by tests/conftest.py"
 # Of a test that is slow or may have to build an image first; others have that of pyproject.toml.
 LONG_LIMIT_S = 7200
+PATIENCE_S = 20
 
 
 def content_key(folder, *texts):
@@ -141,6 +143,32 @@ def ordinary(tmp_path_factory):
     device.chmod(0o666)
     yield ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"]
     device.chmod(before)
+
+
+@pytest.fixture(scope="session")
+def runs():
+    """Return whether a process runs; one that ended and that nobody has waited for does not."""
+
+    def state(pid):
+        try:
+            return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    return state
+
+
+@pytest.fixture(scope="session")
+def ends(runs):
+    """Return whether a process ends, be it that a killed one takes a moment to go."""
+
+    def wait(pid):
+        deadline = time.monotonic() + PATIENCE_S
+        while runs(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return not runs(pid)
+
+    return wait
 
 
 def pytest_collection_modifyitems(config, items):

@@ -28,7 +28,9 @@ def test_a_command_that_fails_is_no_number():
         launching.time_line(["false"])
 
 
-def test_a_command_without_end_is_ended_with_what_it_started(monkeypatch):
-    monkeypatch.setattr(launching, "PATIENCE_S", 0.5)
+def test_a_command_without_end_is_ended_with_what_it_started(monkeypatch, tmp_path, ends):
+    monkeypatch.setattr(launching, "PATIENCE_S", 3)
+    line = ["sh", "-c", "sleep 977 & echo $! >$0; sleep 977", str(tmp_path / "pid")]
     with pytest.raises(RuntimeError, match="no end within"):
-        launching.time_line(["sh", "-c", "sleep 60 & sleep 60"])
+        launching.time_line(line)
+    assert ends((tmp_path / "pid").read_text())

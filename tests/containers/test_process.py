@@ -2,6 +2,8 @@
 
 import io
 import os
+import signal
+import subprocess
 
 import pytest
 
@@ -61,6 +63,25 @@ def test_a_failure_shows_the_end_of_its_own_output(tmp_path):
 def test_an_absent_program_is_named(tmp_path):
     with pytest.raises(UserError, match="'no-such-program'"):
         run_step(Step("x", ("no-such-program",)), log=tmp_path / "log", stream=io.StringIO())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_while_the_program_is_being_started_ends_it_too(tmp_path, monkeypatch, number):
+    children = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *words, **options):
+            super().__init__(*words, **options)
+            children.append(self)
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as left, process.stoppable():
+        run_step(sh("exec sleep 60"), log=tmp_path / "log", stream=io.StringIO())
+    assert left.value.code == 128 + number
+    assert [child.returncode for child in children] == [-signal.SIGTERM]
+    assert signal.getsignal(number) == before
 
 
 def test_plain_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
