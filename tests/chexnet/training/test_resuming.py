@@ -14,29 +14,32 @@ from chexnet.training.resuming import _tell
 # The precision that ``auto`` means is chosen here: there is no GPU. Each start but the last is
 # asked to stop, and does after its first step.
 PROGRAM = """
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 import chexnet.train as program
 from chexnet.config import load_config
 from chexnet.signals import Interrupted, StopSignal
-data, run, precision, is_last = sys.argv[1:]
-settle = program.settle_config
-program.settle_config = lambda config, device: replace(
-    settle(config, device=device), precision=precision
-)
+data, run, *order = sys.argv[1:]
+settle, run_epochs = program.settle_config, program.Training.run
 config = load_config(settings=["preset=demo", "model=tiny", "device=cpu", "batch_size=32",
                                "epochs=1"])
-stop = StopSignal()
-run_epochs = program.Training.run
-def ask_and_run(training, position):
-    stop.received = None if is_last == "yes" else "SIGUSR1"
-    run_epochs(training, position)
-program.Training.run = ask_and_run
-try:
-    program.train(Path(data), folder=Path(run), config=config, resume=True, stop=stop)
-except Interrupted:
-    pass
+for number, precision in enumerate(order, 1):
+    program.settle_config = lambda config, device: replace(
+        settle(config, device=device), precision=precision
+    )
+    stop = StopSignal()
+    def ask_and_run(training, position):
+        stop.received = None if number == len(order) else "SIGUSR1"
+        run_epochs(training, position)
+    program.Training.run = ask_and_run
+    print("START")
+    try:
+        program.train(Path(data), folder=Path(run), config=config, resume=True, stop=stop)
+    except Interrupted:
+        pass
+    shutil.copytree(f"{run}/checkpoints", f"{run}.{number}")
 """
 ORDER = ("mixed_float16", "float32", "mixed_float16")
 
@@ -45,12 +48,11 @@ ORDER = ("mixed_float16", "float32", "mixed_float16")
 def states(launch, fast_data, tmp_path_factory):
     """Return what each of three starts said and left: its newest checkpoint; and the run."""
     run = tmp_path_factory.mktemp("precision") / "run"
-    found = []
-    for number, precision in enumerate(ORDER, 1):
-        done = launch("-c", PROGRAM, fast_data, run, precision, "yes" if number == 3 else "no")
-        assert done.code == 0, done.err
-        found.append((done.out, load_newest(run / "checkpoints", say=pytest.fail)))
-    return found, run
+    done = launch("-c", PROGRAM, fast_data, run, *ORDER)
+    assert done.code == 0, done.err
+    said = done.out.split("START\n")[1:]
+    kept = [load_newest(run.with_suffix(f".{number}"), say=pytest.fail) for number in (1, 2, 3)]
+    return list(zip(said, kept, strict=True)), run
 
 
 def test_the_loss_scale_comes_and_goes_and_adam_stays(states):
