@@ -21,7 +21,7 @@ from chexnet.data.films import load_films
 from chexnet.input.order import Order
 
 SCHEMAS = {path.name: path for path in Path(chexnet.__file__).parent.rglob("*.schema.json")}
-EPOCHS = 9  # long enough that none has ended before it is killed for the last time
+EPOCHS = 15  # long enough that none has ended before it is killed for the last time
 SETTINGS = ["preset=demo", "model=tiny", "device=cpu", "batch_size=8", f"epochs={EPOCHS}",
             "checkpoint_steps=5"]  # fmt: skip
 SMALL = [word for setting in SETTINGS for word in ("--set", setting)]
@@ -114,7 +114,7 @@ def killed(start, fast_data, tmp_path):
 
 @pytest.mark.mpi
 def test_killed_at_any_moment_it_ends_as_the_run_left_alone(finished, killed):
-    run, kills = killed(RANK, ALL, ASKED, seed=45)
+    run, kills = killed(RANK, ALL, ASKED, RANK, ALL, seed=45)
     assert compare(run, alone=finished[0]) == []
     assert is_forward(kills)
     for kill in kills:
