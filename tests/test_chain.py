@@ -38,55 +38,52 @@ def run(*argv, code=0, **environ):
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("films") / "nih"
-    run(*HERE, "make-sample-data", "--output", str(folder), "--images", "90", "--size", "32")
-    return folder
+def demo(tmp_path_factory):
+    """Return the words of a demo of one epoch, its folder, and what it said."""
+    folder = tmp_path_factory.mktemp("chain") / "demo"
+    words = ["demo", "--output", str(folder), "--images", "60", "--epochs", "1"]
+    return words, folder, run(*HERE, *words)
 
 
 @pytest.fixture(scope="module")
-def data(films, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("records") / "data"
-    run(
-        *HERE, "prepare-data", "--source", str(films), "--output", str(folder), "--size", "32",
-        "--format", "encoded",
-    )  # fmt: skip
-    return folder
+def data(demo):
+    return demo[1] / "data"
 
 
-def check_run(folder, *, ranks):
-    """Check what a training of one epoch and an evaluation leave behind."""
-    assert {path.name for path in folder.iterdir()} >= RUN_FILES | {"evaluation.json"}
-    loaded = {
-        name: json.loads((folder / f"{name}.json").read_text())
-        for name in ("config", "environment", "record", "evaluation")
-    }
-    for name in ("config", "record", "evaluation"):
-        (path,) = (PROJECT / "chexnet").rglob(f"{name}.schema.json")
-        schema = json.loads(path.read_text())
-        jsonschema.validate(loaded[name], schema)
-    report = json.loads((PROJECT / "env" / "report.schema.json").read_text())
-    jsonschema.validate(loaded["environment"], report)
-    statuses = {result["id"]: result["status"] for result in loaded["environment"]["results"]}
-    assert statuses["mpi.size"] == statuses["binding.plan"] == "PASS"
-    assert loaded["record"]["status"] == "finished"
-    assert loaded["record"]["ranks"] == ranks
-    assert loaded["evaluation"]["split"] == "test"
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["epoch"] == 1
+def load(folder, name):
+    """Return a file of a run, which keeps to its schema."""
+    loaded = json.loads((folder / f"{name}.json").read_text())
+    (schema,) = (PROJECT / "chexnet").rglob(f"{name}.schema.json")
+    jsonschema.validate(loaded, json.loads(schema.read_text()))
     return loaded
 
 
-def test_two_ranks_here(data, tmp_path):
-    folder = tmp_path / "runs" / "one"
-    said = run(*HERE, "train", "--data", str(data), "--run", str(folder), "--ranks", "2", *SMALL)
+def check_run(folder, *, ranks):
+    """Check what a training of one epoch leaves behind; return its record."""
+    assert {path.name for path in folder.iterdir()} >= RUN_FILES
+    load(folder, "config")
+    report = json.loads((folder / "environment.json").read_text())
+    schema = json.loads((PROJECT / "env" / "report.schema.json").read_text())
+    jsonschema.validate(report, schema)
+    statuses = {result["id"]: result["status"] for result in report["results"]}
+    assert statuses["mpi.size"] == statuses["binding.plan"] == "PASS"
+    record = load(folder, "record")
+    assert record["status"] == "finished"
+    assert record["ranks"] == ranks
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["epoch"] == 1
+    return record
+
+
+def test_two_ranks_here(demo, data):
+    _, folder, said = demo
     assert "checks of" in said
-    run(*HERE, "evaluate", "--run", str(folder))
-    check_run(folder, ranks=2)
-    again = run(
-        *HERE, "train", "--data", str(data), "--run", str(folder), "--ranks", "2", *SMALL, code=2
-    )
-    assert "--resume" in again
+    assert "mean AUROC" in said
+    assert "report.html" in said
+    check_run(folder / "run", ranks=2)
+    assert load(folder / "run", "evaluation")["split"] == "test"
+    words = ["train", "--data", str(data), "--run", str(folder / "run"), "--ranks", "2", *SMALL]
+    assert "--resume" in run(*HERE, *words, code=2)
 
 
 def test_a_stopped_training_says_so_and_keeps_its_configuration(data, tmp_path):
@@ -129,30 +126,21 @@ def test_a_failed_check_refuses_to_train(data, tmp_path):
     assert not folder.exists()
 
 
-def test_a_damaged_record_file_is_named(data, tmp_path):
-    copy = tmp_path / "data"
-    shutil.copytree(data, copy)
-    shard = min(copy.glob("train-*"))
+def test_a_damaged_record_file_is_named(demo, tmp_path):
+    folder = tmp_path / "data"
+    run(
+        *HERE, "prepare-data", "--source", str(demo[1] / "films"), "--output", str(folder),
+        "--size", "32", "--format", "encoded",
+    )  # fmt: skip
+    shard = min(folder.glob("train-*"))
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 0xFF
     shard.write_bytes(content)
     said = run(
-        *HERE, "train", "--data", str(copy), "--run", str(tmp_path / "run"), "--no-validate",
+        *HERE, "train", "--data", str(folder), "--run", str(tmp_path / "run"), "--no-validate",
         *SMALL, code=1,
     )  # fmt: skip
     assert shard.name in said
-
-
-@pytest.mark.container
-def test_two_ranks_inside_the_image_with_the_checkout_absent(sif, data, tmp_path):
-    folder = tmp_path / "run"
-    words = ["train", "--data", str(data), "--run", str(folder), "--ranks", "2", *SMALL]
-    binds = [(data, None), (tmp_path, None)]
-    run(*exec_command(sif, ["invoke", *words], binds=binds))
-    run(*exec_command(sif, ["invoke", "evaluate", "--run", str(folder)], binds=binds))
-    loaded = check_run(folder, ranks=2)
-    assert loaded["record"]["lock_sha256"]
-    assert loaded["record"]["git_revision"]
 
 
 @pytest.fixture
@@ -165,14 +153,17 @@ def open_folder():
 
 
 @pytest.mark.container
-def test_an_ordinary_user_trains_inside_the_image(sif, data, open_folder, ordinary):
+def test_an_ordinary_user_trains_inside_the_image_with_the_checkout_absent(
+    sif, data, open_folder, ordinary
+):
     records, folder = open_folder / "data", open_folder / "run"
     shutil.copytree(data, records)
     words = ["train", "--data", str(records), "--run", str(folder), "--ranks", "2", *SMALL]
-    for line in (words, ["evaluate", "--run", str(folder)]):
-        command = exec_command(sif, ["invoke", *line], binds=[(open_folder, None)])
-        run(*ordinary, *(word for word in command if word != "--no-privs"), HOME="/")
-    check_run(folder, ranks=2)
+    command = exec_command(sif, ["invoke", *words], binds=[(open_folder, None)])
+    run(*ordinary, *(word for word in command if word != "--no-privs"), HOME="/")
+    record = check_run(folder, ranks=2)
+    assert record["lock_sha256"]
+    assert record["git_revision"]
 
 
 @pytest.mark.container
@@ -186,15 +177,13 @@ def test_the_host_s_launcher_starts_each_rank_in_the_image(sif, data, tmp_path, 
         return
     run(*HERE, "evaluate", "--run", str(folder), "--image", str(sif))
     check_run(folder, ranks=2)
+    assert load(folder, "evaluation")["split"] == "test"
 
 
-def test_the_demo_goes_on_where_it_stopped(tmp_path):
-    words = ["demo", "--output", str(tmp_path / "demo"), "--images", "60", "--epochs", "1"]
-    said = run(*HERE, *words)
-    assert "mean AUROC" in said
+def test_the_demo_goes_on_where_it_stopped(demo):
+    words = demo[0]
     again = run(*HERE, *words)
     assert again.count("done before") == 5
-    assert "report.html" in said
     other = run(*HERE, *words[:-1], "2", code=2)
     assert "--output" in other
 
