@@ -57,6 +57,7 @@ def test_the_stand_in_takes_its_time_and_hands_the_batch_on():
     assert device.step_ms >= 2
 
 
+@pytest.mark.slow
 def test_a_record_of_a_real_run(tmp_path, monkeypatch, capsys):
     sample = make_sample_data(tmp_path / "s", num_images=40, size_px=32, workers=1)
     prepare_data(sample, output=tmp_path / "fast", size_px=32, workers=1, format="fast")

@@ -56,24 +56,24 @@ def test_it_runs_from_any_folder_with_the_locked_versions(sif):
     assert "train" in inside(sif, "invoke", "--list")
 
 
+@pytest.mark.slow
 def test_it_runs_as_an_ordinary_user_too(sif, ordinary):
     command = [*ordinary, *exec_command(sif, ["python", "-c", IMPORTS + "; import env"])]
     assert f"VERSION {COMPONENTS['tensorflow']}" in run(*command)
     assert "train" in run(*ordinary, *exec_command(sif, ["invoke", "--list"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mpirun", ["the image's", "the host's"])
 def test_two_ranks_meet_whoevers_mpirun_starts_them(sif, tmp_path, mpirun, same_mpi):
     program = ["python", "-c", ALLREDUCE, str(tmp_path)]
     binds = [(tmp_path, None)]
     if mpirun == "the image's":
         run(*exec_command(sif, [*MPIRUN, *program], binds=binds))
+    elif same_mpi:
+        run(*MPIRUN, *exec_command(sif, program, binds=binds))
     else:
-        command = [*MPIRUN, *exec_command(sif, program, binds=binds)]
-        if not same_mpi:
-            assert subprocess.run(command, capture_output=True).returncode != 0
-            return
-        run(*command)
+        pytest.skip("Open MPI of another series here: tests/test_chain.py sees it refused")
     told = sorted(path.read_text() for path in tmp_path.iterdir())
     assert told == [f"{rank} of 2: [3.0, 3.0, 3.0]" for rank in range(2)]
 
