@@ -24,14 +24,15 @@ def score(chexnet, tmp_path_factory):
     def run(*, random_labels):
         folder = tmp_path_factory.mktemp("learning")
         make_sample_data(
-            folder / "nih", num_images=1500, size_px=48, seed=11, random_labels=random_labels
+            folder / "nih", num_images=1000, size_px=48, seed=11, random_labels=random_labels
         )
         prepare_data(folder / "nih", output=folder / "data", size_px=48)
         settings = [word for setting in SETTINGS for word in ("--set", setting)]
         done = chexnet("train", "--data", folder / "data", "--run", folder / "run", *settings)
         assert done.code == 0, done.err
-        boxes = ("--boxes", folder / "nih" / "BBox_List_2017.csv", "--no-gallery")
-        assert chexnet("evaluate", "--run", folder / "run", *boxes).code == 0
+        options = ("--boxes", folder / "nih" / "BBox_List_2017.csv", "--no-gallery")
+        done = chexnet("evaluate", "--run", folder / "run", "--resamples", "0", *options)
+        assert done.code == 0, done.err
         return json.loads((folder / "run" / "evaluation.json").read_text())
 
     return run
@@ -52,7 +53,7 @@ def test_true_labels_are_learned_and_the_heat_lies_where_they_were_planted(score
 @pytest.mark.slow
 def test_random_labels_give_a_half(score):
     found = score(random_labels=True)
-    # 14 findings on some 220 films: the mean of their AUROCs has a standard deviation
-    # near 0.045 / sqrt(14) = 0.012.
+    # 14 findings on some 150 films: the mean of their AUROCs has a standard deviation
+    # near 0.055 / sqrt(14) = 0.015.
     assert found["mean_auroc"] == pytest.approx(0.5, abs=0.05)
     assert found["boxes"] is None  # nothing was planted for those labels
