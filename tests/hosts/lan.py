@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-TOOLS = ("unshare", "nsenter", "ip", "sshd", "ssh", "ssh-keygen", "mpirun")
+TOOLS = ("setpriv", "unshare", "nsenter", "ip", "sshd", "ssh", "ssh-keygen", "mpirun")
 PREFIX = "10.77.0."
 INSIDE = "/run/lan"  # where every host sees the folder that they share
 READY_TIMEOUT_S = 20
+_WITH_US = ("setpriv", "--pdeathsig", "KILL")  # a killed test leaves no host behind
 
 _SSHD = """\
 Port 22
@@ -210,7 +211,7 @@ class Lan:
         (self.folder / "ssh_config").write_text(_SSH.format(inside=INSIDE))
         (self.folder / "sshd_config").write_text(_SSHD.format(inside=INSIDE))
         self._switch = subprocess.Popen(
-            ["unshare", "--net", "--fork", "--kill-child", "sleep", "infinity"]
+            [*_WITH_US, "unshare", "--net", "--fork", "--kill-child", "sleep", "infinity"]
         )
         self._wait(lambda: _child(self._switch.pid))
         switch = _child(self._switch.pid)
@@ -244,8 +245,8 @@ class Lan:
             "PROJECT": str(PROJECT),
             "SHM": self.shm.get(name, "2g"), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
         }  # fmt: skip
-        line = ["unshare", "--net", "--uts", "--mount", "--ipc", "--pid", "--mount-proc", "--fork",
-                "--kill-child", "sh", "-c", _START]  # fmt: skip
+        line = [*_WITH_US, "unshare", "--net", "--uts", "--mount", "--ipc", "--pid", "--mount-proc",
+                "--fork", "--kill-child", "sh", "-c", _START]  # fmt: skip
         with (own / "log").open("w") as log:
             holder = subprocess.Popen(line, env=environ, stdin=subprocess.DEVNULL,
                                       stdout=log, stderr=log)  # fmt: skip

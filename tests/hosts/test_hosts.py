@@ -154,12 +154,11 @@ def test_an_image_that_one_host_lacks_is_named(make_lan, validate):
     (lan["node1"].own / "tmp/x.sif").write_bytes(b"hsqs")
     enter = '#!/bin/sh\nwhile [ "$1" != /tmp/x.sif ]; do shift; done\nshift\nexec "$@"\n'
     lan["node1"].plant(enter, os.path.realpath(apptainer))
-    begin = time.monotonic()
     code, results, text = validate(
-        lan["node1"], "--hosts", "node1:1,node2:1", "--image", "/tmp/x.sif", "--timeout", "25"
+        lan["node1"], "--hosts", "node1:1,node2:1", "--image", "/tmp/x.sif", "--timeout", "100"
     )
-    assert time.monotonic() - begin < 30
     assert code == 1, text
+    assert "no end within" not in text
     assert found(results, "ranks.reported") == "rank 1 on node2 did not report"
     assert "lstat /tmp/x.sif: no such file or directory" in found(results, "launch.ended")
 

@@ -68,6 +68,7 @@ def test_mpirun_under_srun_is_refused_before_it_hangs(slurm):
     assert "without srun before it" in text
 
 
+@pytest.mark.slow
 def test_mpirun_under_srun_that_hangs_all_the_same_is_given_up(slurm):
     script = f"{VALIDATE} --hosts node1:1,node2:1 --launcher mpirun --timeout 8"
     # A step that holds both nodes; its number is hidden from us, not from Slurm.
