@@ -64,6 +64,21 @@ def launch():
     return run
 
 
+@pytest.fixture(scope="session")
+def joined():
+    """Make this process the only rank, and keep that to itself.
+
+    What MPI tells the C environment alone, a child would inherit: an mpirun then ends silently.
+    """
+    from chexnet import distributed
+
+    distributed.start()
+    told = subprocess.run(["env", "-0"], capture_output=True, check=True).stdout
+    names = {item.partition(b"=")[0].decode() for item in told.split(b"\0") if item}
+    for name in names - os.environ.keys():
+        os.unsetenv(name)
+
+
 class Ended(subprocess.Popen):
     """A program in a session of its own that a test which fails leaves nothing of."""
 

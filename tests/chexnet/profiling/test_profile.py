@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 
 import chexnet.profiling.profile
-from chexnet import distributed
 from chexnet.config import load_config
 from chexnet.distributed import Ranks
 from chexnet.profiling.bottleneck import COMMUNICATION, COMPUTE, INPUT, LAUNCH, judge
@@ -19,6 +18,7 @@ from chexnet.progress import Reporter
 from chexnet.records import load_dataset
 from chexnet.run import fit_config, settle_config
 
+pytestmark = pytest.mark.usefixtures("joined")
 SCHEMA = json.loads(
     Path(chexnet.profiling.profile.__file__).with_name("profile.schema.json").read_text()
 )
@@ -31,7 +31,6 @@ WEIGHTS = 216 + 1152 + 4608 + 112 + 462
 
 
 def make_bench(data, *, kind=Bench, **changes):
-    distributed.start()
     values = {"preset": "demo", "model": "tiny", "device": "cpu", "seed": 1} | changes
     config = load_config(settings=[f"{key}={value}" for key, value in values.items()])
     dataset = load_dataset(data)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from chexnet import distributed
 from chexnet.config import load_config
 from chexnet.model import build_model
 from chexnet.records import Split, Table
@@ -15,8 +14,7 @@ SIZE, BATCH = 16, 4
 
 
 @pytest.fixture(autouse=True)
-def _policy():
-    distributed.start()
+def _policy(joined):
     yield
     keras.config.set_dtype_policy("float32")
 
@@ -57,8 +55,7 @@ def take(trainer, *numbers):
 
 
 @pytest.fixture(scope="module")
-def plain():
-    distributed.start()
+def plain(joined):
     return take(make(), *[1] * 7)
 
 
