@@ -30,6 +30,8 @@ CYCLE_LENGTH = 10
 PARALLEL_BATCHES = 5
 
 Parse = Callable[..., tuple[tf.Tensor, tf.Tensor]]
+# There is nothing to convert, and a rank that ends at once would leave the generated source.
+_as_it_is = tf.autograph.experimental.do_not_convert
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ def _one_pass(share: _Share) -> tf.data.Dataset:
     )
     margin = share.dataset.image_size - share.crop_px
 
+    @_as_it_is
     def parse(record: tf.Tensor) -> tuple[tf.Tensor, ...]:
         image, label, name = parse_example(record, image_size=share.dataset.image_size)
         return _cut(image, margin // 2, margin // 2, size_px=share.crop_px), label, name
@@ -219,6 +222,7 @@ def _with_random(records: tf.data.Dataset, seed: int) -> tf.data.Dataset:
 def _training_parser(share: _Share) -> Parse:
     choices = share.dataset.image_size - share.crop_px + 1
 
+    @_as_it_is
     def parse(record: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         image, label, _ = parse_example(record, image_size=share.dataset.image_size)
         if choices > 1:

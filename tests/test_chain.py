@@ -50,6 +50,16 @@ def data(demo):
     return demo[1] / "data"
 
 
+@pytest.fixture(scope="module")
+def encoded(demo, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoded") / "data"
+    run(
+        *HERE, "prepare-data", "--source", str(demo[1] / "films"), "--output", str(folder),
+        "--size", "32", "--format", "encoded",
+    )  # fmt: skip
+    return folder
+
+
 def load(folder, name):
     """Return a file of a run, which keeps to its schema."""
     loaded = json.loads((folder / f"{name}.json").read_text())
@@ -86,15 +96,19 @@ def test_two_ranks_here(demo, data):
     assert "--resume" in run(*HERE, *words, code=2)
 
 
-def test_a_stopped_training_says_so_and_keeps_its_configuration(data, tmp_path):
+def test_a_stopped_training_says_so_and_keeps_its_configuration(encoded, tmp_path, open_folder):
     folder = tmp_path / "run"
-    words = ["train", "--data", str(data), "--run", str(folder), "--ranks", "2", "--no-validate"]
+    words = ["train", "--data", str(encoded), "--run", str(folder), "--ranks", "2", "--no-validate"]
     endless = [*SMALL, "--set", "epochs=100000"]
     said = tmp_path / "said"
     with (
         said.open("w") as file,
         subprocess.Popen(
-            [*HERE, *words, *endless], cwd="/", stdout=file, stderr=file, env=dict(os.environ)
+            [*HERE, *words, *endless],
+            cwd="/",
+            stdout=file,
+            stderr=file,
+            env=os.environ | {"TMPDIR": str(open_folder)},
         ) as started,
     ):
         deadline = time.monotonic() + 120
@@ -104,6 +118,8 @@ def test_a_stopped_training_says_so_and_keeps_its_configuration(data, tmp_path):
             time.sleep(0.1)
         started.terminate()
         assert started.wait(timeout=60) == 75, said.read_text()
+    generated = [path.read_text() for path in open_folder.glob("__autograph_generated_file*.py")]
+    assert not any("tf__parse" in source for source in generated)
     record = json.loads((folder / "record.json").read_text())
     assert record["status"] == "interrupted"
     done = record["results"].get("epoch", 0)  # it may be stopped while it validates first
@@ -126,12 +142,9 @@ def test_a_failed_check_refuses_to_train(data, tmp_path):
     assert not folder.exists()
 
 
-def test_a_damaged_record_file_is_named(demo, tmp_path):
+def test_a_damaged_record_file_is_named(encoded, tmp_path):
     folder = tmp_path / "data"
-    run(
-        *HERE, "prepare-data", "--source", str(demo[1] / "films"), "--output", str(folder),
-        "--size", "32", "--format", "encoded",
-    )  # fmt: skip
+    shutil.copytree(encoded, folder)
     shard = min(folder.glob("train-*"))
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 0xFF

@@ -7,6 +7,7 @@ Knows both formats. Leaves the stream of all films to `pipeline`, and what the f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -61,9 +62,9 @@ def read_records(
     import tensorflow as tf
 
     stream = tf.data.TFRecordDataset(dataset.shard_paths(split))
+    parse = partial(records.parse_example, image_size=dataset.image_size)
     parsed = stream.map(
-        lambda record: records.parse_example(record, image_size=dataset.image_size),
-        num_parallel_calls=tf.data.AUTOTUNE,
+        tf.autograph.experimental.do_not_convert(parse), num_parallel_calls=tf.data.AUTOTUNE
     )
     number = 0
     try:
