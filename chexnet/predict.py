@@ -214,7 +214,9 @@ def _make_explain(
     if options.heatmap:
         return make_explain(model, method=options.method)
     signature = [tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)]
-    compiled = tf.function(lambda images: model(images, training=False), input_signature=signature)
+    compiled = tf.function(
+        lambda images: model(images, training=False), input_signature=signature, autograph=False
+    )
     return lambda images: (compiled(images).numpy(), None)
 
 

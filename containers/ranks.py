@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from containers.launch import missing_program, project_environ
-from containers.process import stoppable
+from containers.process import stop_later, stoppable
 from env.facts import Fact, Facts, write_facts
 from env.records import LAUNCH_FILE, parse_output, write_records
 
@@ -47,15 +47,18 @@ def start_ranks(argv: Sequence[str], *, folder: Path, timeout_s: float) -> dict[
     """
     begin = time.monotonic()
     timed_out = False
+    child = None
     with stoppable():
-        child = _start(argv)
-        pipes = [_Drain(child.stdout), _Drain(child.stderr)]
         try:
+            with stop_later():
+                child = _start(argv)
+                pipes = [_Drain(child.stdout), _Drain(child.stderr)]
             child.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            end_launcher(child)
+            if child:
+                end_launcher(child)
     told, said = (pipe.text() for pipe in pipes)
     ranks, rest = parse_output(told)
     # Daemons and ranks write to the same place as the launcher itself.

@@ -28,7 +28,7 @@ from containers.launch import (
 )
 from containers.launchers import Launch
 from containers.preflight import Preflight, prepare_launch, run_preflight
-from containers.process import stoppable
+from containers.process import stop_later, stoppable
 from containers.program import require
 from containers.run_end import INTERRUPTED, close_record, end_of
 from containers.site import sees_gpus
@@ -204,13 +204,14 @@ def ask_device(program: Sequence[str], *, site: Site, data: Path, dry_run: bool)
 
 def _listen(line: Sequence[str]) -> tuple[int, bytes]:
     """Run a command line and return its exit code and what it printed."""
+    child = None
     try:
-        child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 env=project_environ(), process_group=0)  # fmt: skip
+        with stop_later():
+            child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     env=project_environ(), process_group=0)  # fmt: skip
+        told, _ = child.communicate(timeout=CHECK_S)
     except FileNotFoundError as error:
         raise missing_program(line[0]) from error
-    try:
-        told, _ = child.communicate(timeout=CHECK_S)
     except subprocess.TimeoutExpired as error:
         raise UserError(
             f"a look at the configuration within {CHECK_S:g} s", found=f"no end of {line[0]}",
@@ -218,7 +219,7 @@ def _listen(line: Sequence[str]) -> tuple[int, bytes]:
             exit_code=EXIT_FAILED,
         ) from error  # fmt: skip
     finally:
-        if child.poll() is None:
+        if child and child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
     return child.returncode, told

@@ -118,8 +118,7 @@ def test_a_stopped_training_says_so_and_keeps_its_configuration(encoded, tmp_pat
             time.sleep(0.1)
         started.terminate()
         assert started.wait(timeout=60) == 75, said.read_text()
-    generated = [path.read_text() for path in open_folder.glob("__autograph_generated_file*.py")]
-    assert not any("tf__parse" in source for source in generated)
+    assert not list(open_folder.glob("__autograph_generated_file*.py"))
     record = json.loads((folder / "record.json").read_text())
     assert record["status"] == "interrupted"
     done = record["results"].get("epoch", 0)  # it may be stopped while it validates first

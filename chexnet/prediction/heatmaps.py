@@ -72,7 +72,7 @@ def make_explain(model: keras.Model, *, method: str = "cam") -> Explain:
     last = _last_features(backbone)
     graph = {"cam": _cam, "gradcam": _gradcam}[method](model, backbone, last)
     signature = [tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)]
-    compiled = tf.function(graph, input_signature=signature)
+    compiled = tf.function(graph, input_signature=signature, autograph=False)
 
     def explain(images: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         logits, maps = compiled(images)

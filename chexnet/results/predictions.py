@@ -65,7 +65,9 @@ class Predictions:
 def make_predict(model: keras.Model, *, input_size: int) -> Predict:
     """Return the compiled prediction: uint8 [B, size, size, 1] -> logits [B, 14]."""
     signature = [tf.TensorSpec([None, input_size, input_size, 1], tf.uint8)]
-    return tf.function(lambda images: model(images, training=False), input_signature=signature)
+    return tf.function(
+        lambda images: model(images, training=False), input_signature=signature, autograph=False
+    )
 
 
 def predict_split(

@@ -1,4 +1,4 @@
-"""Nothing is hidden: every page is in the index, every record and program in the benchmarks' table."""
+"""Nothing is hidden: pages are in the index, records and programs in the table of benchmarks."""
 
 import re
 
@@ -22,4 +22,5 @@ def test_every_record_and_every_program_that_makes_one_is_in_the_table():
     text = (PROJECT / "benchmarks" / "README.md").read_text("utf-8")
     for path in (PROJECT / "benchmarks").glob("*.py"):
         if "write_record(" in path.read_text("utf-8") and "--output" in path.read_text("utf-8"):
-            assert f"benchmarks.{path.stem}" in text, path.name
+            named = (f"benchmarks.{path.stem} ", f"invoke bench-{path.stem} ")
+            assert any(name in text for name in named), path.name
