@@ -72,15 +72,14 @@ class PlainMpi:
 def compile_exchange(config: TrainConfig, gradients: Sequence[tf.Tensor]) -> Callable[[], object]:
     """Return a call that exchanges the gradients as a training step does, inside a graph.
 
-    The sums are staged and dropped there: handing 364 tensors to Python would be timed as well,
+    One number of every sum is taken there: handing 364 tensors to Python would be timed as well,
     and a sum that nothing takes is pruned, whatever waits for it.
     """
     exchange = make_exchange(config)
 
     @tf.function
-    def run() -> None:
-        tf.raw_ops.Stage(values=exchange(gradients))
-        tf.raw_ops.StageClear(dtypes=[g.dtype for g in gradients])
+    def run() -> tf.Tensor:
+        return tf.add_n([tf.reshape(g, [-1])[0] for g in exchange(gradients)])
 
     return run
 
