@@ -316,7 +316,7 @@ def main() -> int:
         kept = len(list_checkpoints(run / "checkpoints"))
     for difference in differences:
         print(f"differs: {difference}", file=sys.stderr)
-    words = f"--kills {arguments.kills} --ranks {arguments.ranks}"
+    words = f"--kills {arguments.kills} --ranks {arguments.ranks} --seed {arguments.seed}"
     write_record(
         arguments.output,
         command=["python", "-m", "benchmarks.kills", *words.split()],
