@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
+from itertools import accumulate, repeat
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from threading import Thread
 from typing import TypeVar
 
@@ -29,13 +31,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def _one(item: object) -> int:
+    return 1
+
+
 def map_in_order(
-    function: Callable[[T], R], *, items: Sequence[T], workers: int | None, chunk: int, label: str
+    function: Callable[[T], R],
+    *,
+    items: Sequence[T],
+    workers: int | None,
+    chunk: int,
+    label: str,
+    weigh: Callable[[T], int] = _one,
 ) -> Iterator[R]:
     """Yield ``function(item)`` for every item, in order, computed by several processes.
 
     They work no further ahead than `CHUNKS_AHEAD` chunks each, however slowly the results are
-    taken, and end with this process, however it ends.
+    taken. They end with this process, however it ends, and when the results are given up.
 
     Args:
         function: a function of a module that is quick to import.
@@ -44,6 +56,7 @@ def map_in_order(
             use. One works here, without another process.
         chunk: items handed to a process at a time.
         label: what the progress line calls the work, e.g. ``"films prepared"``.
+        weigh: how many of what that line counts an item is.
 
     Raises:
         UserError: fewer than one worker, or one was killed.
@@ -51,13 +64,18 @@ def map_in_order(
     workers = len(os.sched_getaffinity(0)) if workers is None else workers
     if workers < 1:
         raise UserError("at least one worker", found=str(workers), fix="use --workers 1 or more")
+    weights = [weigh(item) for item in items]
     if workers == 1 or len(items) <= chunk:
-        yield from with_progress(map(function, items), total=len(items), label=label)
+        yield from with_progress(map(function, items), total=sum(weights), label=label,
+                                 weights=weights)  # fmt: skip
         return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_serve)
+    context = get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_serve, initargs=(theirs,))
     try:
         results = _map_ahead(pool, function, items, chunk=chunk, ahead=CHUNKS_AHEAD * workers)
-        yield from with_progress(results, total=len(items), label=label)
+        yield from with_progress(results, total=sum(weights), label=label, weights=weights)
+        pool.shutdown()
     except BrokenProcessPool as error:
         raise UserError(
             f"{workers} workers that finish",
@@ -66,7 +84,9 @@ def map_in_order(
             exit_code=EXIT_FAILED,
         ) from error
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        ours.close()  # ends those that are still at work
+        theirs.close()
+        pool.shutdown(cancel_futures=True)
 
 
 def _map_ahead(
@@ -86,28 +106,31 @@ def _work(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
     return [function(item) for item in items]
 
 
-def _serve() -> None:
-    """Make this process one that only its parent ends, and that ends with it."""
+def _serve(lifeline: Connection) -> None:
+    """Make this process one that only its parent ends: it closes its end of the line, or dies."""
     # Ctrl-C reaches every process of the terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
+    Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with(lifeline: Connection) -> None:
     # A parent that was killed closes no queue: its workers would wait for work for ever.
-    parent_process().join()
+    lifeline.poll(None)
     os._exit(1)
 
 
-def with_progress(results: Iterable[R], *, total: int, label: str) -> Iterator[R]:
+def with_progress(
+    results: Iterable[R], *, total: int, label: str, weights: Iterable[int] = repeat(1)
+) -> Iterator[R]:
     """Yield the results, and show on stderr how many have come: a bar, or a line now and then.
 
     Args:
         results: what is worked on.
         total: how many there will be.
         label: what the line calls them, e.g. ``"films prepared"``.
+        weights: how many each result counts for; they add up to ``total``.
     """
     with Counter(label, total=total, bar=sys.stderr.isatty()) as count:
-        for done, result in enumerate(results, start=1):
+        for result, done in zip(results, accumulate(weights), strict=False):
             yield result
             count(done)

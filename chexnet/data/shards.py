@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -121,23 +122,46 @@ def write_shards(
     """
     written = _read_journal(folder)
     todo = [plan for plan in plans if plan.name not in written]
-    tasks = [(path, size_px, format) for plan in todo for _, path in plan.films]
-    converted = map_in_order(
-        convert_film, items=tasks, workers=workers, chunk=8, label="films prepared"
-    )
+    made = _make_shards(folder, plans=todo, size_px=size_px, format=format, workers=workers)
     bad: list[str] = []
-    with closing(converted):
-        for plan in todo:
-            one = _write_shard(folder / plan.name, films=plan.films, converted=converted,
-                               format=format)  # fmt: skip
+    with closing(made):
+        for plan, one in zip(todo, made, strict=True):
+            if one.shard:
+                _put_in_place(folder / plan.name)
             written[plan.name] = one
             append_line(folder / JOURNAL, line=json.dumps({"plan": plan.name, **asdict(one)}))
             paths = {film.name: path for film, path in plan.films}
             bad += [f"{paths[name]} ({reason})" for name, reason in one.bad]
             if len(bad) > max_bad:
                 raise _too_many(bad, max_bad=max_bad)
-        next(converted, None)  # let the progress line end
     return written
+
+
+def _make_shards(
+    folder: Path, *, plans: Sequence[Plan], size_px: int, format: str, workers: int | None
+) -> Iterator[Written]:
+    """Write record files beside their places, in order, by several processes."""
+    label = "films prepared"
+    if format == "fast":
+        make = partial(_make_fast_shard, folder, size_px=size_px)
+        yield from map_in_order(
+            make, items=plans, workers=workers, chunk=1, label=label,
+            weigh=lambda plan: len(plan.films),
+        )  # fmt: skip
+        return
+    # Only TensorFlow writes TFRecords. It is large: this process alone loads it.
+    tasks = [(path, size_px, format) for plan in plans for _, path in plan.films]
+    with closing(
+        map_in_order(convert_film, items=tasks, workers=workers, chunk=8, label=label)
+    ) as converted:
+        for plan in plans:
+            yield _write_shard(folder, plan, converted=converted, format=format)
+        next(converted, None)  # let the progress line end
+
+
+def _make_fast_shard(folder: Path, plan: Plan, *, size_px: int) -> Written:
+    converted = (convert_film((path, size_px, "fast")) for _, path in plan.films)
+    return _write_shard(folder, plan, converted=converted, format="fast")
 
 
 def _too_many(bad: Sequence[str], *, max_bad: int) -> UserError:
@@ -151,33 +175,42 @@ def _too_many(bad: Sequence[str], *, max_bad: int) -> UserError:
 
 
 def _write_shard(
-    path: Path, *, films: Sequence[Source], converted: Iterator[Converted], format: str
+    folder: Path, plan: Plan, *, converted: Iterator[Converted], format: str
 ) -> Written:
-    """Write one record file beside its place and move it there."""
-    beside = path.with_name(f".{path.name}.partial")
+    """Write one record file beside its place."""
+    beside = _beside(folder / plan.name)
     bad, modes = [], Counter()
     with _WRITERS[format](beside) as writer:
-        for film, _ in films:
+        for film, _ in plan.films:
             one = next(converted)
             if one.bad:
                 bad.append((film.name, one.bad))
             else:
                 modes[one.mode] += 1
                 writer.write(_RECORDS[format](one.data, film))
-    number = len(films) - len(bad)
+    number = len(plan.films) - len(bad)
     if not number:
         beside.unlink()
         return Written(None, tuple(bad))
-    with beside.open("rb") as stream:
-        os.fsync(stream.fileno())  # the journal must not say so before the disk has it
-    beside.replace(path)
     shard = records.Shard(
-        name=path.name,
+        name=plan.name,
         num_examples=number,
-        sha256=records.hash_file(path),
-        num_bytes=path.stat().st_size,
+        sha256=records.hash_file(beside),
+        num_bytes=beside.stat().st_size,
     )
     return Written(shard, tuple(bad), dict(modes))
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+def _put_in_place(path: Path) -> None:
+    """Move a record file to its place once the disk has it: the journal will say that it is."""
+    beside = _beside(path)
+    with beside.open("rb") as stream:
+        os.fsync(stream.fileno())
+    beside.replace(path)
 
 
 @contextmanager

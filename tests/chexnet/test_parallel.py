@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import pty
 import re
@@ -98,6 +99,28 @@ def test_no_worker_outlives_a_parent_that_is_killed():
         assert sum(map(is_alive, children)) == 3  # two workers, and Python's own helper of theirs
         parent.kill()
     wait_until(lambda: not any(map(is_alive, children)))
+
+
+def sleep_long_after_the_first(number):
+    time.sleep(600 if number else 0)
+    return number
+
+
+def test_results_that_are_given_up_are_not_waited_for():
+    """As an error or ctrl-C does while the next items are worked on for minutes."""
+    results = map_in_order(
+        sleep_long_after_the_first, items=range(9), workers=2, chunk=1, label="x"
+    )
+    assert next(results) == 0
+    children = {child.pid for child in multiprocessing.active_children()}
+    assert len(children) == 2
+    results.close()
+    wait_until(lambda: not any(map(is_alive, children)))
+
+
+def test_an_item_may_be_several_of_what_is_counted(capsys):
+    list(map_in_order(sum, items=[[1, 2], [3]], workers=1, chunk=1, label="films", weigh=len))
+    assert re.match(r"3/3 films, \d+/s", capsys.readouterr().err)
 
 
 def test_a_log_is_told_how_much_is_done_at_what_rate_and_how_long_it_takes_yet(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 import io
 import struct
 import zlib
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -194,6 +195,42 @@ def test_a_stripe_of_one_pixel_is_not_lost():
     small = np.asarray(pixels.resize_square(Image.fromarray(image), size_px=32))
     assert small[0, 12] == 32  # an eighth of 255
     assert small.sum() == 32 * 32
+
+
+def exact_means(image, size):
+    """Return the means of size x size equal areas, in fractions, rounded half to even."""
+
+    def share(pixel, pixels, part):
+        ends = min(Fraction(pixel + 1), Fraction((part + 1) * pixels, size))
+        return max(ends - max(Fraction(pixel), Fraction(part * pixels, size)), 0)
+
+    height, width = image.shape
+    rows = [[share(y, height, part) for y in range(height)] for part in range(size)]
+    columns = [[share(x, width, part) for x in range(width)] for part in range(size)]
+    area = Fraction(height * width, size**2)
+    values = image.tolist()
+    return [
+        [
+            round(
+                sum(a * b * values[y][x] for y, a in enumerate(row) if a
+                    for x, b in enumerate(column) if b) / area
+            )
+            for column in columns
+        ]
+        for row in rows
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("height", "width"), [(20, 20), (13, 31), (9, 8)])
+def test_means_are_exact_where_sizes_do_not_divide(height, width):
+    image = np.random.default_rng(height).integers(0, 256, (height, width), np.uint8)
+    small = np.asarray(pixels.resize_square(Image.fromarray(image), size_px=8))
+    assert small.tolist() == exact_means(image, 8)
+
+
+def test_sums_of_long_rows_do_not_overflow():
+    image = Image.new("L", (300_000, 30), 255)
+    assert pixels.resize_square(image, size_px=9).getextrema() == (255, 255)
 
 
 def test_small_images_grow():
