@@ -206,7 +206,7 @@ def check_files(evidence: Evidence) -> Iterator[Finding]:
     of_files: dict[str, list[str]] = {}
     for setting in evidence.facts.value("settings.assigned"):
         place = PurePath(setting["origin"])
-        of_system = setting["origin"] == _FROM_ENVIRONMENT or "etc" in place.parts
+        of_system = not place.is_absolute() or "etc" in place.parts
         if not of_system and place.name != "keras.json":  # Keras writes that one by itself
             of_files.setdefault(setting["origin"], []).append(_line(setting))
     for path, lines in of_files.items():
@@ -254,7 +254,7 @@ def _versions(evidence: Evidence) -> dict[str, str | None]:
 
 def _known(evidence: Evidence, table: Table, name: str) -> tuple[Iterable[str] | None, str]:
     """Return the names to hold one against, and the tool that named them, "" for our list."""
-    if name.startswith(_MCA):
+    if name.startswith("OMPI_MCA_"):
         return _parameters(evidence, name)
     prefix = table.prefix_of(name)
     if prefix is None:
@@ -266,9 +266,7 @@ def _known(evidence: Evidence, table: Table, name: str) -> tuple[Iterable[str] |
 
 
 def _parameters(evidence: Evidence, name: str) -> tuple[Iterable[str] | None, str]:
-    """Return Open MPI's own parameters as variables; PMIx and PRRTE list none of theirs here."""
-    if not name.startswith("OMPI_MCA_"):
-        return None, ""
+    """Return Open MPI's own parameters as variables."""
     try:
         parameters = evidence.facts.value("mpi.parameters")
     except CannotTellError:

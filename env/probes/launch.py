@@ -28,6 +28,7 @@ _OF_OTHERS = re.compile(
     r"(OMPI|PMIX|PRTE)_(?!MCA_)|(OPAL|ORTE|PMI|HYDRA|I_MPI|MPICH|MV2|SLURM|SRUN|APPTAINER|"
     r"SINGULARITY|CONDA)(_|ENV_|$)"
     r"|HOROVOD_(RANK|SIZE|LOCAL_\w+|CROSS_\w+|HOSTNAME)$|TF_CONFIG$|NCCL_HOSTID$"
+    r"|OPENBLAS_(?!NUM_THREADS$)"  # how numpy's library suits the host's own processor
     r"|(CUDA|NVIDIA)_VISIBLE_DEVICES$|CUDA_(MPS_\w+|HOME|PATH|ROOT)$|GOMP_CPU_AFFINITY$"
     r"|PMIX_MCA_mca_base_component_show_load_errors$|PRTE_MCA_(prte_|ess)"
     r"|\w*(TOKEN|SECRET|PASSW|CREDENTIAL|_KEY$)"  # ... and secrets

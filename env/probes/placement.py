@@ -18,6 +18,7 @@ from typing import Any
 from env.facts import Fact
 from env.probes.child import run_child
 from env.probes.neighbours import probe_neighbours
+from env.probes.settings import told_values
 from env.probes.topology import probe_gpus, probe_topology
 from env.topology import topology_to_json
 
@@ -104,6 +105,12 @@ def _slots(root: Path, environ: Mapping[str, str]) -> Fact:
         "PRTE_MCA_prte_default_hostfile": _slots_of_hostfile,
     }
     given = [(name, environ[name]) for name in readers if environ.get(name)]
+    hostfiles = [name for name, read in readers.items() if read is _slots_of_hostfile]
+    # A file of MPI's may name the hostfile, or be one.
+    given += [
+        (name, value if value.startswith("/") else origin)
+        for name, (value, origin) in told_values(root, environ, hostfiles).items()
+    ]
     usual = root / "etc/openmpi/openmpi-default-hostfile"
     if not given and usual.is_file():
         given = [("OMPI_MCA_orte_default_hostfile", str(usual))]

@@ -15,6 +15,7 @@ from typing import Any
 
 from env.facts import Fact
 from env.probes.reading import is_folder
+from env.probes.settings import told_values
 
 # What a folder is for, and the variables that name it, the first that is set counting.
 _PLACES: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -25,6 +26,8 @@ _PLACES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("the image cache", ("APPTAINER_CACHEDIR", "SINGULARITY_CACHEDIR"), ""),
     ("the home", ("HOME",), ""),
 )  # fmt: skip
+# Of those variables the ones that a file of MPI's may say.
+_IN_FILES = ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base")
 # File systems that another machine serves: locks and shared memory maps are slow or broken there.
 _REMOTE = (
     "nfs",
@@ -61,10 +64,14 @@ def probe_storage(
             everywhere).
     """
     mounts = _mounts(root / "proc/self/mountinfo")
+    told = told_values(root, environ, _IN_FILES)
     rows, seen = [], set()
     for use, variables, default in _PLACES:
-        variable = next((name for name in variables if environ.get(name)), "")
+        variable = next((name for name in variables if environ.get(name) or name in told), "")
         path = environ.get(variable, default)
+        if variable in told and not environ.get(variable):
+            path, origin = told[variable]
+            variable = f"{variable} in {origin}"
         if not path or (use != "MPI's session files" and (path, use[:4]) in seen):
             continue
         seen.add((path, use[:4]))

@@ -157,6 +157,17 @@ def test_open_mpi_itself_counts_so(tmp_path, verdict, real_environ):
         assert verdict("binding.slots", facts, num_ranks=2).status is Status.FAIL
 
 
+def test_a_hostfile_that_a_file_of_mpi_names(tmp_path, verdict):
+    (tmp_path / "home/u/.openmpi").mkdir(parents=True)
+    (tmp_path / "hosts").write_text("node1 slots=1\n")
+    text = f"orte_default_hostfile = {tmp_path}/hosts\n"
+    (tmp_path / "home/u/.openmpi/mca-params.conf").write_text(text)
+    facts = probe_placement(tmp_path, environ={"HOME": "/home/u"})
+    result = verdict("binding.slots", facts, num_ranks=2)
+    assert (result.status, result.found) == (Status.FAIL, "1 slots for 2 ranks")
+    assert verdict("binding.slots", facts, num_ranks=1).status is Status.PASS
+
+
 def test_the_distributions_empty_hostfile_limits_nothing(tmp_path, verdict):
     (tmp_path / "etc/openmpi").mkdir(parents=True)
     usual = tmp_path / "etc/openmpi/openmpi-default-hostfile"

@@ -14,14 +14,16 @@ from env.checks.evidence import Evidence
 from env.checks.registry import find_check, run_check
 from env.errors import UserError
 from env.facts import Fact, Facts
-from env.probes.known import probe_known
-from env.probes.settings import (
+from env.probes.config_files import (
+    parse_env_list,
+    parse_flags,
     parse_keras,
     parse_mca,
     parse_pairs,
     parse_preload,
-    probe_settings,
 )
+from env.probes.known import probe_known
+from env.probes.settings import probe_settings
 from env.result import Status
 from env.settings import load_table, nearest_name
 from env.stack import PROJECT
@@ -52,6 +54,10 @@ def assigned(facts):
         ("etc/openmpi/openmpi-mca-params.conf", "pml=ob1\n", "OMPI_MCA_pml", "ob1"),
         ("etc/openmpi/openmpi-default-hostfile", "# c\nn1 slots=2\nn2\n",
          "OMPI_MCA_orte_default_hostfile", "n1 slots=2, n2"),
+        ("home/u/.openmpi/mca-params.conf", "-mca pml ob1 # x\n", "OMPI_MCA_pml", "ob1"),
+        ("etc/openmpi-x86_64/openmpi-mca-params.conf", "--mca btl ^tcp\n", "OMPI_MCA_btl", "^tcp"),
+        ("etc/psm3.conf", "PSM3_NIC=any\n", "PSM3_NIC", "any"),
+        ("home/u/ucc.conf", "UCC_TLS=ucp\n", "UCC_TLS", "ucp"),
         ("home/u/.pmix/mca-params.conf", "gds = hash\n", "PMIX_MCA_gds", "hash"),
         ("home/u/.prte/mca-params.conf", "plm=ssh\n", "PRTE_MCA_plm", "ssh"),
         ("home/u/.nccl.conf", "NCCL_DEBUG=INFO\n", "NCCL_DEBUG", "INFO"),
@@ -76,6 +82,53 @@ def test_a_file_that_a_variable_names(home, tmp_path):
     assert ("UCX_TLS", "rc") in assigned(facts)
     facts = home({"a": "pml=cm\n", "b": "btl=self\n"}, OMPI_MCA_mca_base_param_files="/a,/b")
     assert {("OMPI_MCA_pml", "cm"), ("OMPI_MCA_btl", "self")} <= assigned(facts)
+
+
+def test_files_of_the_installation_whose_mpirun_is_first(home, tmp_path, verdict):
+    for prefix in ("home/u/ompi", "opt/mpich"):
+        (tmp_path / prefix / "bin").mkdir(parents=True)
+    real = tmp_path / "home/u/ompi/bin/prterun"
+    real.write_text("#!/bin/sh\n")
+    real.chmod(0o755)
+    real.with_name("mpirun").symlink_to("prterun")
+    file = "home/u/ompi/etc/openmpi-mca-params.conf"
+    files = {file: "btl = tcp\n", "home/u/ompi/etc/prte-mca-params.conf": "rmaps = seq\n",
+             "opt/mpich/etc/openmpi-mca-params.conf": "pml = cm\n"}  # fmt: skip
+    facts = home(files, PATH="/nowhere:/opt/mpich/bin:/home/u/ompi/bin")
+    assert assigned(facts) == {("OMPI_MCA_btl", "tcp"), ("PRTE_MCA_rmaps", "seq")}
+    result = verdict("settings.harmful", facts)
+    assert (result.status, result.where) == (Status.FAIL, str(tmp_path / file))
+    assert assigned(home(files)) == set()
+
+
+@pytest.mark.parametrize("name", ["XLA_FLAGS", "TF_XLA_FLAGS"])
+def test_flags_in_a_file_that_the_variable_names(home, verdict, tmp_path, name):
+    files = {"x/flags": "--tf_xla_auto_jit=2\n --xla_dump_to=/x\n"}
+    facts = home(files, **{name: "/x/flags"})
+    (first, *_) = (row for row in facts.value("settings.assigned") if row["name"] == name)
+    assert first["value"] == "--tf_xla_auto_jit=2 --xla_dump_to=/x"
+    result = verdict("settings.harmful", facts)
+    assert (result.status, result.where) == (Status.WARN, str(tmp_path / "x/flags"))
+
+
+ENV_LIST = "NCCL_P2P_DISABLE=1;HOME;CHEXNET_X=a b"
+
+
+def test_variables_that_a_parameter_gives_the_ranks(home, verdict, tmp_path, real_environ):
+    facts = home(OMPI_MCA_mca_base_env_list=ENV_LIST)
+    assert ("NCCL_P2P_DISABLE", "1") in assigned(facts)
+    result = verdict("settings.harmful", facts)
+    assert (result.status, result.where) == (Status.WARN, "OMPI_MCA_mca_base_env_list")
+    assert verdict("settings.files", facts).status is Status.PASS
+    # A file may say so as mpirun's option, and comes before what the shell says.
+    file = {"home/u/.openmpi/mca-params.conf": "-x NCCL_P2P_DISABLE=1\n"}
+    result = verdict("settings.harmful", home(file, NCCL_P2P_DISABLE="0"))
+    assert (result.status, result.where) == (Status.WARN, str(tmp_path / next(iter(file))))
+    # Open MPI itself gives its ranks the same.
+    environ = real_environ | {"OMPI_MCA_mca_base_env_list": ENV_LIST, "NCCL_P2P_DISABLE": "0"}
+    done = subprocess.run(["mpirun", "-np", "1", "env"], env=environ, text=True,
+                          capture_output=True, check=True)  # fmt: skip
+    assert {f"{n}={v}" for n, v in parse_env_list(ENV_LIST)} <= set(done.stdout.splitlines())
 
 
 def test_components_in_the_home(home, verdict, tmp_path):
@@ -168,7 +221,7 @@ def test_what_is_written_is_what_is_read(pairs):
 
 @given(st.text())
 def test_no_text_breaks_the_parsers(text):
-    for parse in (parse_mca, parse_pairs, parse_preload):
+    for parse in (parse_mca, parse_pairs, parse_preload, parse_flags, parse_env_list):
         assert all(isinstance(name, str) for name, _ in parse(text))
     with contextlib.suppress(ValueError, RecursionError):
         list(parse_keras(text))
@@ -264,7 +317,8 @@ def test_a_file_that_overrides_variables(home, verdict, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [("NCCL_CONF_FILE", "/nowhere/nccl.conf"), ("NCCL_TOPO_FILE", "/nowhere/topo.xml"),
-     ("OMPI_MCA_mca_base_param_files", "/nowhere/mca.conf"), ("CUDA_INJECTION64_PATH", "/no.so")],
+     ("OMPI_MCA_mca_base_param_files", "/nowhere/mca.conf"), ("CUDA_INJECTION64_PATH", "/no.so"),
+     ("HOSTALIASES", "/nowhere/hosts"), ("UCC_CONFIG_FILE", "/nowhere/ucc.conf")],
 )  # fmt: skip
 def test_a_file_that_is_not_where_a_variable_says(home, verdict, tmp_path, name, value):
     result = verdict("settings.files", home(**{name: value}))
@@ -294,7 +348,30 @@ def test_a_file_that_is_not_where_a_variable_says(home, verdict, tmp_path, name,
      ("CUDA_INJECTION64_PATH", "/x.so", Status.WARN), ("CUBLASLT_LOG_LEVEL", "5", Status.WARN),
      ("CUBLASLT_LOG_LEVEL", "0", Status.PASS), ("SLURM_EXPORT_ENV", "NONE", Status.WARN),
      ("SLURM_EXPORT_ENV", "ALL", Status.PASS), ("SLURM_EXPORT_ENV", "ALL,X=1", Status.PASS),
-     ("OMPI_mca_btl", "self", Status.WARN)],
+     ("OMPI_mca_btl", "self", Status.WARN), ("MPIEXEC_TIMEOUT", "60", Status.WARN),
+     ("MPIEXEC_TIMEOUT", "0", Status.PASS), ("OMPI_MCA_mpi_abort_delay", "-1", Status.WARN),
+     ("OMPI_MCA_orte_abort_on_non_zero_status", "0", Status.WARN),
+     ("OMPI_MCA_orte_abort_on_non_zero_status", "1", Status.PASS),
+     ("OMPI_MCA_orte_enable_recovery", "true", Status.WARN),
+     ("OMPI_MCA_orte_xml_output", "1", Status.WARN),
+     ("OMPI_MCA_coll_tuned_allreduce_algorithm", "1", Status.WARN),
+     ("OMPI_MCA_btl_tcp_disable_family", "4", Status.WARN),
+     ("OMPI_MCA_btl_tcp_disable_family", "6", Status.PASS),
+     ("OMPI_MCA_btl_tcp_port_range_v4", "1", Status.WARN), ("OPAL_PKGLIBDIR", "/x", Status.WARN),
+     ("OPAL_PREFIX", "/x", Status.PASS), ("MLX5_SINGLE_THREADED", "1", Status.WARN),
+     ("HCOLL_MAIN_IB", "mlx5_0:1", Status.INFO), ("RES_OPTIONS", "ndots:5", Status.INFO),
+     ("TF_FUNCTION_JIT_COMPILE_DEFAULT", "1", Status.WARN),
+     ("TF_FUNCTION_JIT_COMPILE_DEFAULT", "false", Status.PASS),
+     ("TF_GPU_HOST_MEM_LIMIT_IN_MB", "512", Status.INFO),
+     ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10", Status.WARN),
+     ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100", Status.INFO),
+     ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G", Status.WARN),
+     ("CUDA_DEVICE_WAITS_ON_EXCEPTION", "1", Status.WARN),
+     ("APPTAINER_COMPAT", "1", Status.WARN), ("APPTAINER_MEMORY", "4G", Status.WARN),
+     ("SLURM_STDOUTMODE", "/x/%t", Status.WARN), ("SLURM_TASK_PROLOG", "/x", Status.WARN),
+     ("SLURM_CPU_FREQ_REQ", "Low", Status.WARN), ("SLURM_OVERCOMMIT", "1", Status.INFO),
+     ("OPENBLAS_CORETYPE", "Haswell", Status.PASS),
+     ("OPENBLAS_CORETYPE", "Prescott", Status.INFO)],
 )  # fmt: skip
 def test_what_a_variable_does_to_a_training(home, verdict, name, value, status):
     assert verdict("settings.harmful", home(**{name: value})).status is status

@@ -116,6 +116,15 @@ def test_docker_s_small_shared_memory_for_real(run_env):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_shared_memory_that_takes_no_files_for_real(run_env, ordinary):
+    mount = 'mount -t tmpfs -o size=2g,mode=755 none /dev/shm && exec "$@"'
+    done = run_env("--only", "memory.shm", "--ranks", "2", "--json", "-",
+                   prefix=("unshare", "-m", "sh", "-c", mount, "sh", *ordinary))  # fmt: skip
+    assert (done.returncode, results(done)["memory.shm"]["status"]) == (1, "FAIL"), done.stderr
+    assert results(done)["memory.shm"]["found"].endswith("; Permission denied")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
 @pytest.mark.skipif(not shutil.which("apptainer"), reason="judged where Apptainer is on PATH")
 def test_no_room_to_unpack_for_real(run_env, tmp_path):
     mount = f'mount -t tmpfs -o size=100m none {tmp_path} && exec "$@"'
@@ -128,6 +137,18 @@ def test_a_path_too_long_for_sockets(verdict, tmp_path):
     folder = tmp_path / ("d" * 68)
     folder.mkdir()
     assert verdict("storage.temporary", storage(TMPDIR=str(folder))).status is Status.WARN
+
+
+def test_a_temporary_folder_that_a_file_of_mpi_names(verdict, tmp_path):
+    file = tmp_path / "home/u/.openmpi/mca-params.conf"
+    file.parent.mkdir(parents=True)
+    file.write_text("orte_tmpdir_base = /nowhere\n")
+    facts = probe_storage(tmp_path, environ={"HOME": "/home/u", "TMPDIR": str(tmp_path)})
+    result = verdict("storage.temporary", facts)
+    assert (result.status, result.where) == (
+        Status.FAIL, f"OMPI_MCA_orte_tmpdir_base in {file}")  # fmt: skip
+    told = {"HOME": "/home/u", "OMPI_MCA_orte_tmpdir_base": str(tmp_path)}
+    assert verdict("storage.temporary", probe_storage(tmp_path, environ=told)).where == ""
 
 
 def test_the_look_leaves_nothing_behind(tmp_path):
