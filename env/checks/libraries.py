@@ -107,7 +107,7 @@ def check_symbols(evidence: Evidence) -> Iterator[Finding]:
 
 @check(
     "libraries.shadowed",
-    title="LD_LIBRARY_PATH hides no library of this environment",
+    title="LD_LIBRARY_PATH and LD_PRELOAD hide no library of this environment",
     covers=("VER-06", "VER-17", "MPI-22", "VER-25", "CON-09"),
     reads=("libraries.shadowed", "host.container"),
     explains=("mpi.", "frameworks."),
@@ -128,7 +128,8 @@ def check_shadowed(evidence: Evidence) -> Iterator[Finding]:
         found = f"{row['path']} comes before {row['hides']}"
         yield Finding(
             Status.FAIL if bad else Status.WARN, f"{row['soname']} from {row['hides']}", found,
-            where="LD_LIBRARY_PATH",
+            where=row["by"],
+            fix="" if row["by"] == "LD_LIBRARY_PATH" else f"take {row['path']} out of {row['by']}",
         )  # fmt: skip
 
 

@@ -48,17 +48,26 @@ def check_installation(evidence: Evidence) -> Finding:
     "mpi.components",
     title="Open MPI can load its components",
     covers=("MPI-07",),
-    reads=("mpi.complaints",),
+    reads=("mpi.complaints", "mpi.components", "settings.assigned"),
     fix="take the other library out of LD_LIBRARY_PATH, or install Open MPI and its components "
     "of one "
     "release",
     required=False,
 )
 def check_components(evidence: Evidence) -> Finding:
-    """WARN if ompi_info complains of a component; FAIL if no rank can start without it."""
+    """WARN if ompi_info complains of a component; FAIL if no rank can start without it.
+
+    FAIL as well if it finds no transport (btl) at all, of which every build has some.
+    """
     complaints = evidence.facts.value("mpi.complaints")
     where = evidence.facts["mpi.complaints"].origin
     expected = "no complaint"
+    built = evidence.facts["mpi.components"].value
+    if built is not None and "btl" not in built:
+        led = [s["name"] for s in effective(evidence) if s["name"].startswith("OPAL_")]
+        fix = f"unset {' '.join(led)}" if led else "install Open MPI anew: its files are incomplete"
+        found = "no transport at all (btl)"
+        return Finding(Status.FAIL, "components of each kind", found, where=where, fix=fix)
     if not complaints:
         return Finding(Status.PASS, expected, "none", where=where)
     vital = any(_VITAL.search(line) for line in complaints)

@@ -18,6 +18,7 @@ from env.facts import Fact
 from env.probes.elf import find_words
 from env.probes.libraries import read_cache
 from env.probes.reading import is_file
+from env.probes.search_path import library_folders
 
 _MAX_SCRIPT_BYTES = 2**20
 
@@ -68,9 +69,9 @@ def _horovod(site: Sequence[str]) -> Iterator[Path]:
 
 def _nccl(root: Path, environ: Mapping[str, str], site: Sequence[str]) -> Iterator[Path]:
     """Yield the NCCL that would be loaded: of LD_LIBRARY_PATH, of a wheel, of the system."""
-    for folder in filter(None, environ.get("LD_LIBRARY_PATH", "").split(":")):
-        if is_file(Path(folder) / "libnccl.so.2"):
-            yield Path(folder) / "libnccl.so.2"
+    for folder in library_folders(environ):
+        if is_file(folder / "libnccl.so.2"):
+            yield folder / "libnccl.so.2"
     for entry in site:
         if is_file(Path(entry) / "nvidia/nccl/lib/libnccl.so.2"):
             yield Path(entry) / "nvidia/nccl/lib/libnccl.so.2"

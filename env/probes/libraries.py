@@ -15,12 +15,13 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from env.facts import Fact
 from env.probes.elf import Elf, read_elf
 from env.probes.reading import is_file, is_folder
+from env.probes.search_path import entries_of, library_folders
 
 # Loaded by name while a program runs, so that no table of needed libraries names them.
 WATCHED = re.compile(
@@ -54,16 +55,20 @@ class _Search:
         given: the folders of LD_LIBRARY_PATH.
         cache: paths by soname, from ld.so.cache and the default folders.
         loaded: folders whose libraries are in the process before: TensorFlow's own.
+        preloaded: files of LD_PRELOAD and ld.so.preload, by the name that others know them by.
     """
 
     given: tuple[Path, ...]
     cache: Mapping[str, tuple[str, ...]]
     loaded: tuple[Path, ...]
+    preloaded: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, soname: str, elf: Elf, owner: Path) -> str | None:
         """Return the file the loader takes, None where there is none."""
         if "/" in soname:
             return soname if is_file(soname) else None
+        if soname in self.preloaded:  # it is in the process before anything is looked for
+            return self.preloaded[soname]
         rpath = () if elf.runpath else _with_origin(elf.rpath, owner)
         folders = (*rpath, *self.given, *_with_origin(elf.runpath, owner), *self.loaded)
         for folder in folders:
@@ -71,7 +76,7 @@ class _Search:
                 return str(folder / soname)
         return next(iter(self.cache.get(soname, ())), None)
 
-    def without_variable(self) -> _Search:
+    def without_variables(self) -> _Search:
         return _Search((), self.cache, self.loaded)
 
 
@@ -85,10 +90,10 @@ def probe_libraries(
 
     ``libraries.missing``: ``{soname, needed_by}`` of each that no search finds.
     ``libraries.lacking``: ``{library, version, of, path}``: a symbol version that the library
-    found does not define. ``libraries.shadowed``: ``{soname, path, hides, loaded}``: found by
-    LD_LIBRARY_PATH before the file that would be taken without it; ``loaded`` where something
-    here needs it. ``libraries.path``: ``{entry, folder, state}`` of LD_LIBRARY_PATH.
-    ``libraries.preload``: ``{entry, state}`` of LD_PRELOAD and ld.so.preload.
+    found does not define. ``libraries.shadowed``: ``{soname, path, hides, loaded, by}``: found by
+    LD_LIBRARY_PATH, or preloaded, before the file that would be taken without it; ``loaded`` where
+    something here needs it, ``by`` which variable. ``libraries.path``: ``{entry, state}`` of
+    LD_LIBRARY_PATH. ``libraries.preload``: ``{entry, state}`` of LD_PRELOAD and ld.so.preload.
     ``libraries.copies``: files by name of each library of which several are installed.
     ``libraries.cuda``: where each library of CUDA is that TensorFlow opens by name, by CUDA's
     major version. ``libraries.xla``: ``{libdevice, ptxas, folder}``: what XLA compiles for GPUs
@@ -100,11 +105,10 @@ def probe_libraries(
         path: where to look for packages; ``sys.path`` if None.
     """
     cache_file = root / "etc/ld.so.cache"
-    given = environ.get("LD_LIBRARY_PATH", "")
-    entries = re.split("[:;]", given) if given else []
+    entries, preloaded = entries_of(environ.get("LD_LIBRARY_PATH", "")), _preloaded(root, environ)
     facts = {
         "libraries.path": Fact([_entry(e) for e in entries], "LD_LIBRARY_PATH"),
-        "libraries.preload": Fact(_preloaded(root, environ), "LD_PRELOAD"),
+        "libraries.preload": Fact(preloaded, "LD_PRELOAD"),
         "libraries.xla": _xla(root, environ, path),
     }
     keys = ("missing", "lacking", "shadowed", "cuda", "copies")
@@ -114,13 +118,14 @@ def probe_libraries(
         lost = Fact(None, str(cache_file), problem=getattr(error, "strerror", None) or str(error))
         return facts | {f"libraries.{key}": lost for key in keys}
     site = [entry for entry in (sys.path if path is None else path) if entry]
-    folders = tuple(Path(entry) if entry else Path.cwd() for entry in entries)
-    search = _Search(folders, cache, tuple(_package_folders("tensorflow", site)))
+    search = _Search(tuple(library_folders(environ)), cache,
+                     tuple(_package_folders("tensorflow", site)))  # fmt: skip
+    search = replace(search, preloaded=dict(_by_soname(preloaded, search)))
     subjects = [*_subjects(site), *_injected(root)]
     missing, lacking, needed = _follow(search, subjects)
-    plain = search.without_variable()
-    usual = _follow(plain, subjects)[2] if folders else {}
-    for file in _of_wheels(site) if folders else ():
+    told = search.given or search.preloaded
+    usual = _follow(search.without_variables(), subjects)[2] if told else {}
+    for file in _of_wheels(site) if told else ():
         usual.setdefault(file.name, str(file))
     opened = _opened(search, site)
     found = f"{cache_file} and LD_LIBRARY_PATH"
@@ -238,6 +243,17 @@ def _preloaded(root: Path, environ: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"entry": w, "state": _preload_state(w), "origin": o} for w, o in words]
 
 
+def _by_soname(
+    preloaded: Iterable[Mapping[str, str]], search: _Search
+) -> Iterator[tuple[str, str]]:
+    """Yield preloaded files with the names under which others would look for them."""
+    for row in preloaded:
+        path = search.find(row["entry"], Elf(), Path("/"))
+        elf = _read(Path(path)) if path else None
+        if path and elf:
+            yield elf.soname or Path(path).name, path
+
+
 def _preload_state(word: str) -> str:
     if "/" not in word:
         return "named"  # searched for like any library
@@ -322,17 +338,19 @@ def _read(path: Path) -> Elf | None:
 def _shadowed(
     search: _Search, needed: Mapping[str, str], usual: Mapping[str, str]
 ) -> Iterator[dict[str, object]]:
-    """Yield each library that LD_LIBRARY_PATH puts before the one it would be without it."""
+    """Yield each library that a variable puts before the one it would be without it."""
+    places = [(name, path, "LD_PRELOAD") for name, path in search.preloaded.items()]
+    places += [(name, str(folder / name), "LD_LIBRARY_PATH")
+               for folder in search.given for name in _libraries_in(folder)]  # fmt: skip
     seen: set[str] = set()
-    for folder in search.given:
-        for name in _libraries_in(folder):
-            if name in seen or not (name in needed or WATCHED.match(name)):
-                continue
-            seen.add(name)
-            mine = str(folder / name)
-            hidden = usual.get(name) or next(iter(search.cache.get(name, ())), None)
-            if hidden and os.path.realpath(hidden) != os.path.realpath(mine):
-                yield {"soname": name, "path": mine, "hides": hidden, "loaded": name in needed}
+    for name, mine, by in places:
+        if name in seen or not (name in needed or WATCHED.match(name)):
+            continue
+        seen.add(name)
+        hidden = usual.get(name) or next(iter(search.cache.get(name, ())), None)
+        if hidden and os.path.realpath(hidden) != os.path.realpath(mine):
+            yield {"soname": name, "path": mine, "hides": hidden, "loaded": name in needed,
+                   "by": by}  # fmt: skip
 
 
 def _of_wheels(site: Sequence[str]) -> Iterator[Path]:

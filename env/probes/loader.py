@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from env.probes.libraries import read_cache
+from env.probes.search_path import entries_of, folders_within
 
 _DEFAULT = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
             "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib", "/usr/lib")  # fmt: skip
@@ -41,8 +42,11 @@ def find_libraries(
 
 
 def _places(names: list[str], root: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    for folder in filter(None, environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")):
-        yield from (f"{folder.rstrip('/')}/{name}" for name in names)
+    for entry in filter(None, entries_of(environ.get("LD_LIBRARY_PATH", ""))):
+        top = root / entry.lstrip("/")
+        for folder in folders_within(top):
+            inside = Path(entry) / folder.relative_to(top)
+            yield from (f"{inside}/{name}" for name in names)
     try:
         cache = read_cache(root / "etc/ld.so.cache")
     except (OSError, ValueError):

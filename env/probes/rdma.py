@@ -15,6 +15,7 @@ from typing import Any
 from env.facts import Fact
 from env.probes.libraries import read_cache
 from env.probes.reading import is_file
+from env.probes.search_path import library_folders
 
 _NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 _PEER_MODULES = ("nvidia_peermem", "nv_peer_mem", "nvidia_p2p_dma_buf")
@@ -101,9 +102,9 @@ def _files(folder: Path) -> Fact:
 
 def _library(root: Path, environ: Mapping[str, str]) -> Fact:
     name = "libibverbs.so.1"
-    for folder in filter(None, environ.get("LD_LIBRARY_PATH", "").split(":")):
-        if is_file(Path(folder) / name):
-            return Fact(str(Path(folder) / name), "LD_LIBRARY_PATH")
+    for folder in library_folders(environ):
+        if is_file(folder / name):
+            return Fact(str(folder / name), "LD_LIBRARY_PATH")
     cache = root / "etc/ld.so.cache"
     try:
         return Fact(next(iter(read_cache(cache).get(name, ())), None), str(cache))

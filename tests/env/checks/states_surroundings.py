@@ -284,9 +284,9 @@ STATES = {
         evidence(lost=["libraries.lacking"]),
     ),
     "libraries.shadowed": (
-        [(FAIL, "/m/libmpi.so.40 comes before /usr/lib/libmpi.so.40", evidence(IN_DOCKER | {"libraries.shadowed": [{"soname": "libmpi.so.40", "path": "/m/libmpi.so.40", "hides": "/usr/lib/libmpi.so.40", "loaded": False}]})),
-         (FAIL, "/m/libcudnn.so.9", evidence({"libraries.shadowed": [{"soname": "libcudnn.so.9", "path": "/m/libcudnn.so.9", "hides": "/v/libcudnn.so.9", "loaded": True}]})),
-         (WARN, "/m/libz.so.1", evidence({"libraries.shadowed": [{"soname": "libz.so.1", "path": "/m/libz.so.1", "hides": "/lib/libz.so.1", "loaded": True}]}))],
+        [(FAIL, "/m/libmpi.so.40 comes before /usr/lib/libmpi.so.40", evidence(IN_DOCKER | {"libraries.shadowed": [{"soname": "libmpi.so.40", "path": "/m/libmpi.so.40", "hides": "/usr/lib/libmpi.so.40", "loaded": False, "by": "LD_LIBRARY_PATH"}]})),
+         (FAIL, "/m/libcudnn.so.9", evidence({"libraries.shadowed": [{"soname": "libcudnn.so.9", "path": "/m/libcudnn.so.9", "hides": "/v/libcudnn.so.9", "loaded": True, "by": "LD_LIBRARY_PATH"}]})),
+         (WARN, "/m/libz.so.1", evidence({"libraries.shadowed": [{"soname": "libz.so.1", "path": "/m/libz.so.1", "hides": "/lib/libz.so.1", "loaded": True, "by": "LD_LIBRARY_PATH"}]}))],
         evidence(lost=["libraries.shadowed"]),
     ),
     "libraries.path": (

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from env.facts import Fact, Facts
 from env.probes.elf import find_words, parse_elf, read_elf
 from env.probes.libraries import probe_libraries, read_cache
+from env.probes.loader import find_libraries
+from env.probes.search_path import parse_help, preferred_folders
 from env.probes.settings import probe_settings
 from env.result import Status
 
@@ -162,6 +164,59 @@ def test_another_mpi_in_the_library_path_is_fatal(look, verdict, tmp_path):
     result = verdict("libraries.shadowed", look(str(tmp_path)) | here("apptainer"))
     assert result.status is Status.FAIL
     assert result.found.startswith(f"{tmp_path}/{name} comes before /")
+
+
+def test_a_library_in_a_folder_of_processors(look, compiled, tmp_path, verdict):
+    best = preferred_folders()[0]
+    (tmp_path / best).mkdir(parents=True)
+    shutil.copy(compiled / "old/libthing.so.1", tmp_path / best)
+    facts = look(str(tmp_path))
+    (row,) = facts.value("libraries.shadowed")
+    assert (row["soname"], row["path"]) == ("libthing.so.1", f"{tmp_path}/{best}/libthing.so.1")
+    assert verdict("libraries.symbols", facts).status is Status.FAIL
+    # The very loader takes it, too.
+    (extension,) = (compiled / "site/horovod/tensorflow").iterdir()
+    told = subprocess.run(["ldd", extension], capture_output=True, text=True, check=False,
+                          env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})  # fmt: skip
+    assert f"{tmp_path}/{best}/libthing.so.1" in told.stdout + told.stderr
+    found = find_libraries(["libthing.so.1"], root=Path("/"),
+                           environ={"LD_LIBRARY_PATH": str(tmp_path)})  # fmt: skip
+    assert [place for _, place, _ in found] == [row["path"]]
+
+
+HELP = """\
+Shared library search path:
+  /usr/lib (system search path)
+
+Subdirectories of glibc-hwcaps directories, in priority order:
+  x86-64-v4
+  x86-64-v3 (supported, searched)
+
+Legacy HWCAP subdirectories under library search path directories:
+  haswell (AT_PLATFORM; supported, searched)
+  tls (supported, searched)
+  avx512_1
+"""
+
+
+def test_what_the_loader_says_of_its_folders():
+    assert list(parse_help(HELP)) == ["glibc-hwcaps/x86-64-v3", "haswell", "tls"]
+
+
+@given(st.text())
+def test_no_help_breaks_its_parser(text):
+    assert all(isinstance(place, str) for place in parse_help(HELP + text))
+
+
+def test_a_preloaded_library_hides_another(look, compiled, tmp_path, verdict):
+    shutil.copy(compiled / "old/libthing.so.1", tmp_path / "another.name")
+    facts = look(preload=str(tmp_path / "another.name"))
+    (row,) = facts.value("libraries.shadowed")
+    assert (row["soname"], row["path"]) == ("libthing.so.1", f"{tmp_path}/another.name")
+    result = verdict("libraries.shadowed", facts | here(None))
+    assert (result.status, result.where) == (Status.FAIL, "LD_PRELOAD")
+    assert result.fix == f"take {tmp_path}/another.name out of LD_PRELOAD"
+    assert verdict("libraries.symbols", facts).status is Status.FAIL
 
 
 def test_an_unreadable_cache_leaves_the_answer_open(look, verdict, tmp_path):

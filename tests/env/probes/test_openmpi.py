@@ -1,6 +1,7 @@
 """Open MPI's own word: stub tools on PATH with the lines of real ones, and the real one misled."""
 
 import json
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,17 @@ def test_the_real_open_mpi_misled(run_env, tmp_path):
     (result,) = json.loads(done.stdout)["results"]
     assert (done.returncode, result["status"]) == (1, "FAIL")
     assert result["where"] == f"OPAL_PREFIX={tmp_path}"
+
+
+@pytest.mark.parametrize("name", ["OPAL_PKGLIBDIR", "OPAL_LIBDIR"])
+def test_the_real_open_mpi_without_its_components(run_env, real_environ, name):
+    started = subprocess.run(["mpirun", "-np", "1", "true"], env=real_environ | {name: "/nowhere"},
+                             capture_output=True, check=False)  # fmt: skip
+    assert started.returncode != 0
+    done = run_env("--only", "mpi.components", "--json", "-", **{name: "/nowhere"})
+    (result,) = json.loads(done.stdout)["results"]
+    assert (done.returncode, result["status"]) == (1, "FAIL")
+    assert (result["found"], result["fix"]) == ("no transport at all (btl)", f"unset {name}")
 
 
 def test_what_a_misled_open_mpi_cannot_tell_gets_no_cure_of_its_own(run_env, tmp_path):
