@@ -15,7 +15,8 @@ from typing import Any
 # Made by container engines, virtual machines and tunnels for traffic within one host: each
 # host has the same ones, and whoever connects to their addresses reaches itself.
 HOST_ONLY = re.compile(
-    r"(docker|podman|cni|cbr|virbr|vboxnet|vmnet|lxcbr|lxdbr|flannel|cali|tunl|veth|vnet|tap|kube|nodelocal)"
+    r"(docker|podman|cni|cbr|virbr|vboxnet|vmnet|lxcbr|lxdbr|incusbr|flannel|cali|cilium|weave|nerdctl"
+    r"|tunl|veth|vnet|tap|kube|nodelocal|ovs-|dummy|ifb)"
     r"|br-[0-9a-f]{12}$"
 )
 
@@ -76,6 +77,24 @@ def shared_route(hosts: Mapping[str, Interfaces]) -> Route | None:
             networks.append(str(network))
             names += [name for entries in seen.values() for name, _ in entries]
     return Route(tuple(networks), tuple(dict.fromkeys(names))) if networks else None
+
+
+def packet_sizes(hosts: Mapping[str, Interfaces]) -> dict[str, dict[int, list[str]]]:
+    """Return the MTUs with which hosts send into each network that all share, and who does.
+
+    Who is a host with its interface: ``"node1 eth0"``.
+    """
+    route = shared_route(hosts)
+    shared = route.networks if route else ()
+    found: dict[str, dict[int, list[str]]] = {network: {} for network in shared}
+    for host, interfaces in hosts.items():
+        usable = reachable(interfaces)
+        for entry in interfaces:
+            for network in {str(a.network) for a in usable.get(entry["name"], ())} & found.keys():
+                if entry.get("mtu"):
+                    place = f"{host} {entry['name']}"
+                    found[network].setdefault(entry["mtu"], []).append(place)
+    return found
 
 
 def twins(hosts: Mapping[str, Interfaces]) -> dict[str, tuple[str, ...]]:

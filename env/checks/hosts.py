@@ -13,7 +13,7 @@ from typing import Any
 from env.checks.evidence import Evidence
 from env.checks.registry import LAUNCHED, check
 from env.interfaces import DAEMONS, EXCLUDE, INCLUDE, MPI, NCCL, choose
-from env.network import is_host_only, reachable, shared_route, twins
+from env.network import is_host_only, packet_sizes, reachable, shared_route, twins
 from env.result import Finding, Status
 
 _OF_MPI = (MPI + INCLUDE, MPI + EXCLUDE)
@@ -34,8 +34,8 @@ def check_network(evidence: Evidence) -> Iterator[Finding]:
     """FAIL if an address is on two hosts, or a setting leaves a host no way to the others.
 
     FAIL too if hosts have interfaces that lead nowhere (docker0) and MPI is not told which to
-    use, or told to use them. WARN if NCCL is, or if the hosts share no network. PASS for one
-    host.
+    use, or told to use them. WARN if NCCL is, if the hosts share no network, or if they send
+    packets of another size (MTU) into the one they share. PASS for one host.
     """
     hosts = _first_of_hosts(evidence, "network.interfaces")
     expected = "one network that every host has an address of its own in"
@@ -51,6 +51,7 @@ def check_network(evidence: Evidence) -> Iterator[Finding]:
             "own network (--network host), or an overlay",
         )  # fmt: skip
     yield from _misled(hosts, settings)
+    yield from _packets(hosts)
     told = any(name in s for s in settings.values() for name in (*_OF_MPI, DAEMONS + INCLUDE))
     route = shared_route(hosts)
     nowhere = sorted(
@@ -67,6 +68,20 @@ def check_network(evidence: Evidence) -> Iterator[Finding]:
     elif route is None and not told and not twins(hosts):
         lists = (f"{host}: {', '.join(reachable(i)) or 'none'}" for host, i in hosts.items())
         yield Finding(Status.WARN, expected, f"no network is on all of them ({'; '.join(lists)})")
+
+
+def _packets(hosts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each network into which the hosts send packets of several sizes."""
+    for network, sizes in packet_sizes(hosts).items():
+        if len(sizes) > 1:
+            texts = (f"{size} bytes on {' and '.join(places)}" for size, places in sizes.items())
+            few = min(sizes.values(), key=len)
+            yield Finding(
+                Status.WARN, f"one MTU in {network}", "; ".join(texts), where="MTU",
+                hosts=tuple(place.partition(" ")[0] for place in few),
+                fix="give the interfaces, and the switch between them, one size (ip link set dev "
+                "NAME mtu 9000): large messages get lost where it is smaller than the sender's",
+            )  # fmt: skip
 
 
 def _told(evidence: Evidence) -> dict[str, dict[str, str]]:

@@ -27,6 +27,7 @@ _RATHER = {
     "host.open_files": "the limit of open files",
     "host.processes": "the limit of processes",
     "host.limits": "limits",
+    "host.priority": "the priority",
     "host.cpu_flags": "the CPU's features",
 }
 # Of a process's limits those that hosts do not derive from their memory, and that a rank may reach.
@@ -81,10 +82,10 @@ def _by_host(evidence: Evidence, ranks: list[int]) -> Iterator[tuple[str, str]]:
 def check_alike(evidence: Evidence) -> Iterator[Finding]:
     """FAIL if Python, packages, libraries or lock differ, or two hosts share a name.
 
-    WARN if settings such as NCCL_* or HOROVOD_*, the user, limits, the CPU's features or the
-    clocks differ, or driver, model or memory of the GPUs that ranks take. INFO if ranks of one
-    host have another HOME, TMPDIR or language. One result for each thing that does, which names
-    the odd ones out.
+    WARN if settings such as NCCL_* or HOROVOD_*, the user, limits, the priority, the CPU's features
+    or the clocks differ, or driver, model or memory of the GPUs that ranks take. INFO if ranks of
+    one host have another HOME, TMPDIR or language. One result for each thing that does, which
+    names the odd ones out.
     """
     expected = "the same on all ranks"
     for table, status in ((_ALIKE, Status.FAIL), (_RATHER, Status.WARN)):

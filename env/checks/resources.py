@@ -44,13 +44,17 @@ NO_OVERCOMMIT = 2
 def check_shm(evidence: Evidence) -> Finding:
     """FAIL at 64 MiB or less in all, or free, for several ranks; WARN below 1 GiB.
 
-    One rank alone shares nothing: PASS.
+    FAIL too if no file can be made there. One rank alone shares nothing: PASS.
     """
     shm = evidence.facts.value("host.shm")
     where = evidence.facts["host.shm"].origin
     found = f"{_gib(shm['total'])} in all, {_gib(shm['free'])} free"
     expected = f"at least {_gib(SHM_WARN_BYTES)}"
     status = Status.PASS
+    if evidence.ranks_a_host > 1 and shm["refused"]:
+        fix = "chmod 1777 /dev/shm on the host, or mount a tmpfs there that takes more files"
+        return Finding(Status.FAIL, "a folder that takes files", f"{found}; {shm['refused']}",
+                       where=where, fix=fix)  # fmt: skip
     if evidence.ranks_a_host > 1:
         least = min(shm["total"], shm["free"])
         status = Status.WARN if least < SHM_WARN_BYTES else status
@@ -226,6 +230,26 @@ def check_quota(evidence: Evidence) -> Finding:
     where = evidence.facts["host.cpu_quota"].origin
     status = Status.WARN if quota < len(mask) else Status.PASS
     return Finding(status, expected, f"time of {quota:g} cores", where=where)
+
+
+@check(
+    "cpu.priority",
+    title="the ranks give way to no other program",
+    reads=("host.priority",),
+    fix="start the launcher without nice, chrt or a service that lowers its priority "
+    "(systemd: Nice=, CPUSchedulingPolicy=); a site's batch system may do so on purpose",
+    required=False,
+)
+def check_priority(evidence: Evidence) -> Finding:
+    """WARN if the kernel runs this process only where nobody else wants the core (SCHED_IDLE).
+
+    INFO if it is nice: what else runs on its cores comes first.
+    """
+    told, where = evidence.facts.value("host.priority"), evidence.facts["host.priority"].origin
+    expected, found = "the usual priority", f"policy {told['policy']}, nice {told['nice']}"
+    idle = told["policy"] == "idle"
+    status = Status.WARN if idle else Status.INFO if told["nice"] > 0 else Status.PASS
+    return Finding(status, expected, found, where=where)
 
 
 @check(

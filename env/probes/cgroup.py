@@ -113,11 +113,10 @@ def _cpu_quota(folder: Path) -> float | None:
 
 
 def _memory_limit(folder: Path) -> float | None:
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        limit = _number(folder / name)
-        if limit is not None and limit < _NO_LIMIT_BYTES:
-            return limit
-    return None
+    """Return the smallest limit: beyond memory.high the kernel stops a process to reclaim."""
+    names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+    limits = [_number(folder / name) for name in names]
+    return min((n for n in limits if n is not None and n < _NO_LIMIT_BYTES), default=None)
 
 
 def _memory_left(folder: Path) -> float | None:

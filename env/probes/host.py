@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from env.facts import Fact
 from env.probes.cgroup import probe_cgroup
 from env.probes.reading import read_fact
 
+_POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline"}
 SYSTEM_LIMITS = (
     "kernel/pid_max", "kernel/threads-max", "vm/max_map_count", "vm/overcommit_memory",
     "fs/file-nr", "fs/nr_open", "net/ipv4/ip_local_port_range",
@@ -62,6 +64,7 @@ def probe_host(
         "host.limits": read_fact(limits, parse=parse_limits),
         "host.spaces": _spaces(root),
         "host.shm": _shared_memory(root / "dev/shm", statvfs),
+        "host.priority": read_fact(root / "proc/self/stat", parse=parse_priority),
     } | probe_cgroup(root)
 
 
@@ -127,6 +130,17 @@ def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
     return found
 
 
+def parse_priority(text: str) -> dict[str, Any]:
+    """Return ``{nice, policy}`` of /proc/self/stat: fields 19 and 41 (proc(5)).
+
+    Raises:
+        ValueError, IndexError: it is not of that form.
+    """
+    fields = text.rpartition(")")[2].split()  # a program's name may hold anything but this
+    policy = int(fields[38])
+    return {"nice": int(fields[16]), "policy": _POLICIES.get(policy, f"policy {policy}")}
+
+
 def _limit(text: str, name: str) -> int | None:
     """Return a soft limit, None where it is unlimited."""
     soft = _field(text, name).split()[0]
@@ -184,4 +198,13 @@ def _shared_memory(path: Path, statvfs: Callable[[str], Any]) -> Fact:
     except OSError as error:
         return Fact(None, str(path), problem=error.strerror or repr(error))
     sizes = {"total": size.f_blocks * size.f_frsize, "free": size.f_bavail * size.f_frsize}
-    return Fact(sizes, str(path))
+    return Fact({**sizes, "refused": _refusal(path)}, str(path))
+
+
+def _refusal(folder: Path) -> str | None:
+    """Return why no file can be made in a folder, None if one can: one without a name is tried."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return error.strerror or repr(error)

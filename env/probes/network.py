@@ -6,10 +6,13 @@ no ``ip`` is installed. Leaves which of the interfaces a job should use to ``env
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import ipaddress
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from env.probes.child import run_child
 
 RESOLVE_TIMEOUT_S = 5.0
 _UP, _LOOPBACK = 0x1, 0x8
+_GET_MTU = 0x8921  # SIOCGIFMTU, netdevice(7)
 
 
 class _SockAddr(ctypes.Structure):
@@ -68,7 +72,10 @@ def probe_network(
         problem = error.strerror or repr(error)
         interfaces = Fact(None, "getifaddrs", problem=problem)
     else:
-        interfaces = Fact(_interfaces(found, root / "sys/class/net"), "getifaddrs")
+        entries = _interfaces(found, root / "sys/class/net")
+        if rows is None:
+            _add_sizes(entries)
+        interfaces = Fact(entries, "getifaddrs")
     return {"network.interfaces": interfaces, "network.own_name": _own_name(root, environ)}
 
 
@@ -128,6 +135,25 @@ def _interfaces(rows: list[Row], folder: Path) -> list[dict[str, Any]]:
         if address:
             entry["addresses"].append(address)
     return list(found.values())
+
+
+def _add_sizes(entries: list[dict[str, Any]]) -> None:
+    """Ask the kernel for each MTU: /sys may be that of another network namespace."""
+    for entry in entries:
+        with contextlib.suppress(OSError):  # it may be gone by now
+            entry["mtu"] = _ask_size(entry["name"])
+
+
+def _ask_size(name: str) -> int:
+    """Return an interface's MTU.
+
+    Raises:
+        OSError: there is no such interface, or no socket to ask by.
+    """
+    request = struct.pack("16sI12x", os.fsencode(name)[:15], 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        answer = fcntl.ioctl(asked, _GET_MTU, request)
+    return int(struct.unpack_from("I", answer, 16)[0])
 
 
 def _kind(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from env.network import Route, is_host_only, shared_route, twins
+from env.network import Route, is_host_only, packet_sizes, shared_route, twins
 
 
 def interface(name, *addresses, up=True, loopback=False):
@@ -46,12 +46,36 @@ def test_no_common_network(second):
     assert shared_route({"a": host(1), "b": second}) is None
 
 
+def test_sizes_of_packets_by_network():
+    slow = [host(n, interface("eth1", f"10.9.0.{n}/24") | {"mtu": size})
+            for n, size in ((1, 9000), (2, 1500))]  # fmt: skip
+    for entries in slow:
+        entries[2]["mtu"] = 1500
+    assert packet_sizes({"a": slow[0], "b": slow[1]}) == {
+        "10.0.0.0/24": {1500: ["a eth0", "b eth0"]},
+        "10.9.0.0/24": {9000: ["a eth1"], 1500: ["b eth1"]},
+    }
+    assert packet_sizes({"a": host(1), "b": [LO]}) == {}
+
+
 def test_an_address_on_two_hosts():
     assert twins({"a": host(1), "b": host(1), "c": host(3)}) == {"10.0.0.1": ("a", "b")}
     assert twins({"a": host(1), "b": host(2)}) == {}  # docker0's does not count
 
 
-@pytest.mark.parametrize("name", ["docker0", "br-0123456789ab", "virbr0", "veth12ab", "cni0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "docker0",
+        "br-0123456789ab",
+        "virbr0",
+        "veth12ab",
+        "cni0",
+        "nerdctl0",
+        "weave",
+        "cilium_host",
+    ],
+)
 def test_interfaces_that_lead_nowhere(name):
     assert is_host_only(name)
 

@@ -54,6 +54,7 @@ def test_what_differs_between_hosts_is_seen_and_named(make_lan, validate):
     hosts.write_text(hosts.read_text().replace(node2.address, "127.0.1.1"))
     for words in ("set eth0 down", "set eth0 name ens9", "set ens9 up"):
         node2.run("ip", "link", *words.split(), check=True)
+    lan["node3"].run("ip", "link", "set", "eth0", "mtu", "1400", check=True)
     code, results, text = validate(
         lan["node1"], "--hosts", "node1:1,node2:1,node3:2",
         "--only", f"{LAUNCHED},mpi.size,memory.shm", environ={"NCCL_SOCKET_IFNAME": "eth0"},
@@ -64,6 +65,7 @@ def test_what_differs_between_hosts_is_seen_and_named(make_lan, validate):
     assert f"the libraries in the process of rank 1 ({library}" in alike
     assert {host for result in results["ranks.alike"] for host in result["hosts"]} == {"node2"}
     assert "NCCL_SOCKET_IFNAME=eth0: node2 has lo, ens9" in found(results, "hosts.network")
+    assert "1400 bytes on node3 eth0" in found(results, "hosts.network")
     assert "node2 calls itself 127.0.1.1" in found(results, "hosts.names")
     bad = [result for result in results["memory.shm"] if result["status"] == "FAIL"]
     assert [(result["hosts"], "0.03 GiB" in result["found"]) for result in bad] == [

@@ -42,7 +42,8 @@ STATIC = {
     "host.processes": 60000,
     "host.pids_left": None,
     "host.cpu_quota": None,
-    "host.shm": {"total": 8 * GIB, "free": 8 * GIB},
+    "host.priority": {"nice": 0, "policy": "other"},
+    "host.shm": {"total": 8 * GIB, "free": 8 * GIB, "refused": None},
     "packages.python": "3.11.2",
     "packages.executable": "/venv/bin/python",
     "packages.prefixes": ["/usr", "/venv"],
@@ -217,9 +218,10 @@ STATES = {
         evidence(lost=["frameworks.horovod_init"]),
     ),
     "memory.shm": (
-        [(FAIL, "0.06 GiB in all", evidence({"host.shm": {"total": 64 * 2**20, "free": 64 * 2**20}})),
-         (FAIL, "0.01 GiB free", evidence({"host.shm": {"total": 8 * GIB, "free": 10 * 2**20}})),
-         (WARN, "0.50 GiB", evidence({"host.shm": {"total": GIB // 2, "free": GIB // 2}}))],
+        [(FAIL, "0.06 GiB in all", evidence({"host.shm": {"total": 64 * 2**20, "free": 64 * 2**20, "refused": None}})),
+         (FAIL, "0.01 GiB free", evidence({"host.shm": {"total": 8 * GIB, "free": 10 * 2**20, "refused": None}})),
+         (FAIL, "Permission denied", evidence(changed("host.shm", refused="Permission denied"))),
+         (WARN, "0.50 GiB", evidence({"host.shm": {"total": GIB // 2, "free": GIB // 2, "refused": None}}))],
         evidence(lost=["host.shm"]),
     ),
     "memory.ranks": (
@@ -245,6 +247,11 @@ STATES = {
         [(WARN, "time of 2.5 cores", evidence({"host.cpu_quota": 2.5}))],
         evidence(lost=["host.cpu_quota"]),
     ),
+    "cpu.priority": (
+        [(WARN, "policy idle", evidence({"host.priority": {"nice": 0, "policy": "idle"}})),
+         (INFO, "nice 10", evidence({"host.priority": {"nice": 10, "policy": "other"}}))],
+        evidence(lost=["host.priority"]),
+    ),
     "host.root": ([(INFO, "root", evidence({"host.uid": 0}))], evidence(lost=["host.uid"])),
     "ranks.reported": (
         [(FAIL, "rank 1 on node1 did not report", evidence(ranks=({}, None))),
@@ -259,6 +266,7 @@ STATES = {
          (FAIL, "/opt/libmpi.so.40: there, elsewhere none", evidence(ranks=({}, {"rank.mapped": ["/opt/libmpi.so.40"]}))),
          (WARN, "the limit of open files of rank 1 (1024, elsewhere 20000)", evidence(ranks=({"host.open_files": 20000}, {"host.open_files": 1024}))),
          (WARN, "limits of rank 1 (address space: 40000000, elsewhere none)", evidence(ranks=({"host.limits": {}}, {"host.limits": {"address space": {"soft": 40000000, "hard": None}}}))),
+         (WARN, "the priority of rank 1 (nice: 5, elsewhere 0)", evidence(ranks=({"host.priority": {"nice": 0, "policy": "other"}}, {"host.priority": {"nice": 5, "policy": "other"}}))),
          (WARN, "the user of rank 1 (0, elsewhere 1000)", evidence(ranks=({"host.uid": 1000}, {"host.uid": 0}))),
          (INFO, "surroundings of rank 1 (HOME: /b, elsewhere /a)", evidence(ranks=({"launch.surroundings": {"HOME": "/a"}}, {"launch.surroundings": {"HOME": "/b"}}))),
          (WARN, "the GPU of rank 1 (driver: 525.60.13, elsewhere 550.54.15)", evidence(ranks=(of_gpu(), of_gpu(driver="525.60.13")), stack_device="gpu")),
@@ -301,7 +309,7 @@ PASSES = {
         evidence(ranks=(of_gpu(), {"gpu.nvml": {"state": "absent"}}), stack_device="gpu"),
     ],
     "horovod.nccl": [evidence({"frameworks.horovod": WITH_NCCL}, stack_device="gpu")],
-    "memory.shm": [evidence(), evidence({"host.shm": {"total": 64 * 2**20, "free": 1}}, num_ranks=1, plan=None)],
+    "memory.shm": [evidence(), evidence({"host.shm": {"total": 64 * 2**20, "free": 1, "refused": None}}, num_ranks=1, plan=None)],
     "limits.processes": [evidence(), evidence({"host.uid": 0, "host.processes": 10})],
     "limits.files": [evidence(), evidence({"host.open_files": None})],
     # Two hosts with a rank each: one of them needs half.

@@ -20,8 +20,9 @@ def ended(end="exit code 1", words="", *, timed_out=False, **more):
     )
 
 
-def interface(name, *addresses):
-    return {"name": name, "up": True, "loopback": name == "lo", "addresses": list(addresses)}
+def interface(name, *addresses, mtu=1500):
+    return {"name": name, "up": True, "loopback": name == "lo", "addresses": list(addresses),
+            "mtu": 65536 if name == "lo" else mtu}  # fmt: skip
 
 
 def host(number, *more, name="eth0", settings=None, own=None, **changes):
@@ -53,6 +54,14 @@ IN_A_FILE = {
 SUMS = {"rank.allreduce": {"mib": 16, "wrong": 0, "seconds": 0.01, "gb_s": 1.5}}
 SITE = Site("good1", {}, {}, {"allreduce_gb_s": 2.0})
 PATHS = {"rank.paths": {"/data": True}}
+JUMBO = {
+    "network.interfaces": [
+        interface("lo", "127.0.0.1/8"),
+        interface("eth0", "10.0.0.1/24", mtu=9000),
+    ]
+}
+# Two networks of different sizes, each with one size on both hosts.
+FAST = [interface("ib0", f"10.1.0.{n}/24", mtu=4092) for n in (1, 2)]
 
 STATES = {
     "launch.ended": (
@@ -93,6 +102,7 @@ STATES = {
             (WARN, "^lo lets in docker0 of node1; docker0 of node2", two(*(host(n, DOCKER, settings={"NCCL_SOCKET_IFNAME": "^lo", INCLUDE: "eth0"}) for n in (1, 2)))),
             (FAIL, "^eth,lo: node1 has", two(*(host(n, DOCKER, settings={"NCCL_SOCKET_IFNAME": "^eth,lo", INCLUDE: "eth0"}) for n in (1, 2)))),
             (FAIL, "include=lo: node1 has", two(*(host(n, settings={INCLUDE: "lo"}) for n in (1, 2)))),
+            (WARN, "9000 bytes on node1 eth0; 1500 bytes on node2 eth0", two(host(1, **JUMBO))),
             (WARN, "no network is on all", two(second=host(2, **{"network.interfaces": [interface("eth0", "10.0.1.2/24")]}))),
         ],
         two(lost=["network.interfaces"]),
@@ -114,6 +124,7 @@ PASSES = {
     ],
     "hosts.network": [
         two(),
+        two(host(1, FAST[0]), host(2, FAST[1])),
         two(host(1, DOCKER, **MPI), host(2, DOCKER, **MPI)),
         two(host(1, **NCCL), host(2, **NCCL)),
         two(*(host(n, settings={"NCCL_SOCKET_IFNAME": "=eth0:5000"}) for n in (1, 2))),

@@ -21,6 +21,8 @@ FILES = {
     "Max processes    unlimited    unlimited    processes\n"
     "Max open files   1024         4096         files\n",
     "proc/self/cgroup": "0::/job\n",
+    "proc/self/stat": f"7 (a) (b) R {' '.join(['0'] * 15)} 5 {' '.join(['0'] * 21)} 3 0 0\n",
+    "dev/shm/x": "",
     "sys/devices/system/node/node0/cpulist": "0-1\n",
     "sys/devices/system/node/node1/cpulist": "4-5\n",
 }
@@ -131,6 +133,8 @@ def test_a_quota_that_cannot_be_read(host, verdict):
           "sys/fs/cgroup/job/memory.current": str(3 * 2**30),
           "sys/fs/cgroup/job/memory.stat": f"anon 1\ninactive_file {2**30}\n"}, Status.WARN),
         ({"sys/fs/cgroup/memory.max": str(3 * 2**30)}, Status.FAIL),
+        ({"sys/fs/cgroup/job/memory.max": str(64 * 2**30),
+          "sys/fs/cgroup/job/memory.high": str(3 * 2**30)}, Status.FAIL),
         ({"proc/self/cgroup": "4:memory:/job\n",
           "sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(3 * 2**30),
           "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"}, Status.FAIL),
@@ -216,6 +220,24 @@ def test_ulimit_for_real(run_env):
 def test_open_files_from_the_probe(host, verdict):
     assert verdict("limits.files", host()).status is Status.PASS
     assert verdict("limits.files", host({"proc/self/limits": "x\n"})).status is Status.UNKNOWN
+
+
+def test_priority(host, verdict):
+    facts = host()  # fields 19 and 41 of proc(5): 5 and 3
+    assert facts.value("host.priority") == {"nice": 5, "policy": "batch"}
+    assert verdict("cpu.priority", facts).status is Status.INFO
+    assert verdict("cpu.priority", host({"proc/self/stat": "7 (x"})).status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("prefix", "status", "found"),
+    [(("nice", "-n", "7"), "INFO", "policy other, nice 7"),
+     (("chrt", "-i", "0"), "WARN", "policy idle, nice 0"), ((), "PASS", "policy other, nice 0")],
+)  # fmt: skip
+def test_priority_for_real(run_env, prefix, status, found):
+    done = run_env("--only", "cpu.priority", "--json", "-", prefix=prefix)
+    (result,) = json.loads(done.stdout)["results"]
+    assert (done.returncode, result["status"], result["found"]) == (0, status, found)
 
 
 def test_root_is_only_mentioned(host, verdict):
