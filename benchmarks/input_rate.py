@@ -15,15 +15,9 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from benchmarks.storage import drop_from_cache
+
 SYNTHETIC = "synthetic"
-
-
-def drop_from_cache(folder: Path) -> None:
-    """Ask the kernel to forget a folder's files, so that the next read is from storage."""
-    for path in folder.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
-            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def measure(batches: Iterator[object], *, batch_size: int, seconds: float, most: int) -> dict:
@@ -82,7 +76,7 @@ def main() -> None:
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
     if options.cold:
-        drop_from_cache(options.data)
+        drop_from_cache(options.data.iterdir())
     stream, number = _stream(options)
     batches = iter(stream)
     if not options.cold:

@@ -3,11 +3,12 @@
     python -m benchmarks.layouts --data FAST --output FILE.json
 
 Knows the layouts that ADR 0003 chose from: a film a TFRecord, blocks of 32 films a TFRecord,
-fixed-length records, and arrays mapped into memory and read by number. Films are read whole, so
-that layouts are compared and not crops. Rounds alternate, each in this process; `cold` empties
-the page cache of the files first and reads one epoch. Shuffle quality is how far films move from
-their place in the file in the order of reading, on average, as a share of a uniform shuffle's
-third of the length.
+fixed-length records, and arrays mapped into memory and read by number, alone or with their files
+read in order beside. Films are read whole, so that layouts are compared and not crops. Rounds
+alternate, each in this process; `cold` empties the page cache of the files first and reads one
+epoch, `slow` does so from storage that gives few reads a second. Shuffle quality is how far films
+move from their place in the file in the order of reading, on average, as a share of a uniform
+shuffle's third of the length.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from benchmarks.record import write_record
+from benchmarks.storage import few_reads, make_cold
 from chexnet.input.fast import FastPipeline
 from chexnet.input.order import Order
 from chexnet.records import Dataset, load_dataset
@@ -33,9 +37,11 @@ from chexnet.records import Dataset, load_dataset
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy")
 BLOCK, BUFFER, BATCH = 32, 500, 32
 Batches = Iterator[object]
+CACHED, COLD, SLOW = STATES = ("cached", "cold", "slow")
+SLOW_READS = 200  # a second; about what a disk with a moving head gives
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """One way to store films.
 
@@ -50,6 +56,9 @@ class Layout:
     files: Sequence[Path]
     read: Callable[[], Batches]
     order: Callable[[int], np.ndarray]
+
+
+Rates = dict[tuple[Layout, str], list[float]]
 
 
 def write_layouts(dataset: Dataset, *, folder: Path) -> list[Layout]:
@@ -71,11 +80,17 @@ def write_layouts(dataset: Dataset, *, folder: Path) -> list[Layout]:
                lambda: _batches(blocks, size=size, each=BLOCK), lambda n: _order(n, each=BLOCK)),
         Layout("fixed-length records", [fixed],
                lambda: _batches(raw, size=size, each=1), lambda n: _order(n, each=1)),
-        Layout("mapped, by number", shards,
-               lambda: iter(FastPipeline(dataset, "train", batch_size=BATCH, crop_px=size,
-                                         flip=False)),
-               lambda n: Order(n, seed=0, margin_px=0, flip=False).take(0, count=n).films),
+        *(Layout(name, shards, partial(_mapped, dataset, fill_memory=fill),
+                 lambda n: Order(n, seed=0, margin_px=0, flip=False).take(0, count=n).films)
+          for name, fill in (("mapped, by number alone", False), ("mapped, by number", True))),
     ]  # fmt: skip
+
+
+def _mapped(dataset: Dataset, *, fill_memory: bool) -> Batches:
+    return iter(
+        FastPipeline(dataset, "train", batch_size=BATCH, crop_px=dataset.image_size, flip=False,
+                     fill_memory=fill_memory)
+    )  # fmt: skip
 
 
 def _write_records(path: Path, *, films: np.ndarray, each: int) -> None:
@@ -116,29 +131,44 @@ def shuffle_quality(order: np.ndarray) -> float:
     return float(np.abs(order - np.arange(len(order))).mean() / (len(order) / 3))
 
 
-def measure(layout: Layout, *, seconds: float, count: int, cold: bool) -> float:
-    """Return images/s of a layout: for some seconds, or cold, of the first epoch.
+def measure(layout: Layout, *, seconds: float, count: int, state: str) -> float:
+    """Return images/s of a layout: for some seconds from memory, or of the first epoch.
 
     Args:
         layout: what to read.
         seconds: of a measurement from memory.
         count: films of an epoch.
-        cold: from storage instead of from memory.
+        state: one of `STATES`.
     """
-    if cold:
-        for path in layout.files:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    cached = state == CACHED
+    if not cached:
+        make_cold(layout.files)
     batches = layout.read()
-    if not cold:
+    if cached:
         for _ in range(20):
             next(batches)
     begun, images = time.perf_counter(), 0
-    while images < count if cold else time.perf_counter() - begun < seconds:
+    while time.perf_counter() - begun < seconds if cached else images < count:
         next(batches)
         images += BATCH
     return images / (time.perf_counter() - begun)
+
+
+def measure_all(
+    layouts: Sequence[Layout], *, rounds: int, seconds: float, count: int, slow_reads: int
+) -> Rates:
+    """Return images/s of every layout and state, by round."""
+    rates: Rates = {}
+    for nth in range(rounds):
+        for layout in layouts:
+            for state in STATES if slow_reads else STATES[:-1]:
+                slow = few_reads(layout.files[0].parent, each_second=slow_reads)
+                with slow if state == SLOW else nullcontext():
+                    rate = measure(layout, seconds=seconds, count=count, state=state)
+                rates.setdefault((layout, state), []).append(rate)
+                print(f"round {nth + 1}/{rounds}  {layout.name}, {state}: {rate:,.0f} images/s",
+                      file=sys.stderr, flush=True)  # fmt: skip
+    return rates
 
 
 def main() -> None:
@@ -151,48 +181,43 @@ def main() -> None:
     add("--output", type=Path, required=True, help="the record, a JSON file")
     add("--rounds", type=int, default=3)
     add("--seconds", type=float, default=2.0, help="of one measurement")
+    add("--slow-reads", type=int, default=SLOW_READS,
+        help="reads a second of slow storage (as root); 0 leaves it out")  # fmt: skip
     options = parser.parse_args()
     dataset = load_dataset(options.data)
-    split = dataset.splits["train"]
+    count = dataset.splits["train"].num_examples
     with tempfile.TemporaryDirectory(dir=options.output.parent) as name:
         layouts = write_layouts(dataset, folder=Path(name))
-        rates: dict[tuple[str, bool], list[float]] = {}
-        for nth in range(options.rounds):
-            for layout in layouts:
-                for cold in (False, True):
-                    rate = measure(layout, seconds=options.seconds, count=split.num_examples,
-                                   cold=cold)  # fmt: skip
-                    rates.setdefault((layout.name, cold), []).append(rate)
-                    print(f"round {nth + 1}/{options.rounds}  {layout.name}, "
-                          f"{'cold' if cold else 'cached'}: {rate:,.0f} images/s",
-                          file=sys.stderr, flush=True)  # fmt: skip
-        results = _describe(layouts, rates=rates, count=split.num_examples)
+        rates = measure_all(layouts, rounds=options.rounds, seconds=options.seconds, count=count,
+                            slow_reads=options.slow_reads)  # fmt: skip
+        results = _describe(rates, count=count)
     medians = {str(one["name"]): float(one["value"]) for one in results}
-    base = medians["TFRecord, a film each, cached"]
+    base = layouts[0].name
     write_record(
-        options.output, packages=PACKAGES, results=results,
+        options.output, packages=PACKAGES,
+        results=[*results, {"name": "slow storage", "value": options.slow_reads, "unit": "reads/s"},
+                 {"name": "films", "value": count, "unit": "films"}],
         command=["python", "-m", "benchmarks.layouts", "--data", options.data.name,
-                 "--rounds", str(options.rounds), "--seconds", str(options.seconds)],
-        ratios={f"{name} / TFRecord, a film each, cached": round(value / base, 3)
-                for name, value in medians.items()},
+                 "--rounds", str(options.rounds), "--seconds", str(options.seconds),
+                 "--slow-reads", str(options.slow_reads)],
+        ratios={f"{layout.name} / {base}, {state}": round(
+                    medians[f"{layout.name}, {state}"] / medians[f"{base}, {state}"], 3)
+                for layout, state in rates},
     )  # fmt: skip
 
 
-def _describe(
-    layouts: Sequence[Layout], *, rates: dict[tuple[str, bool], list[float]], count: int
-) -> list[dict[str, object]]:
+def _describe(rates: Rates, *, count: int) -> list[dict[str, object]]:
     return [
         {
-            "name": f"{layout.name}, {'cold' if cold else 'cached'}",
-            "value": round(statistics.median(rates[layout.name, cold]), 1),
+            "name": f"{layout.name}, {state}",
+            "value": round(statistics.median(values), 1),
             "unit": "images/s",
-            "slowest": round(min(rates[layout.name, cold]), 1),
-            "fastest": round(max(rates[layout.name, cold]), 1),
+            "slowest": round(min(values), 1),
+            "fastest": round(max(values), 1),
             "bytes_per_film": round(sum(p.stat().st_size for p in layout.files) / count),
             "shuffle_quality": round(shuffle_quality(layout.order(count - count % BLOCK)), 3),
         }
-        for layout in layouts
-        for cold in (False, True)
+        for (layout, state), values in rates.items()
     ]  # fmt: skip
 
 

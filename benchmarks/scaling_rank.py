@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.input_rate import drop_from_cache
+from benchmarks.storage import drop_from_cache
 
 if TYPE_CHECKING:
     from chexnet.distributed import Ranks
@@ -154,7 +154,7 @@ def time_case(bench: Bench, pipeline: str, kind: str, *, seed: int) -> dict[str,
         pipeline = best_pipeline(list(bench.datasets.values())[-1])
     dataset = bench.datasets[FORMATS_READ[pipeline]]
     if kind == REAL and ranks.local_rank == 0:
-        drop_from_cache(Path(dataset.root))
+        drop_from_cache(Path(dataset.root).iterdir())
     # Nobody starts before the cache is empty.
     distributed.gather_objects(seed, name=f"begin {pipeline} {kind} {seed}")
     per_step = options.batch_size * ranks.size

@@ -8,16 +8,18 @@ films go to the device as bytes; grey to colour and normalisation are part of th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from chexnet.data.films import FilmTable, load_films
 from chexnet.input.mapped import FilmArrays
+from chexnet.input.memory import filled_in_order
 from chexnet.input.order import Order, Turns
 from chexnet.input.stream import Buffers, make_ahead
 from chexnet.records import Dataset
@@ -27,6 +29,8 @@ MOST_THREADS = 4
 BATCHES_AHEAD = 2  # beside those in the works
 # Films that the kernel reads meanwhile: storage that answers slowly answers many at once.
 BATCHES_ASKED_FOR = 8
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class FastPipeline:
         flip: mirror each film with probability 0.5 while training.
         first_film: where in the order of all films the first batch of all ranks begins; the
             n-th after it takes the films first_film + n*B*size …
+        fill_memory: while training, read the files from end to end beside, where memory holds
+            them: storage that is slow at random places is so in the first steps alone.
     """
 
     dataset: Dataset
@@ -58,6 +64,7 @@ class FastPipeline:
     training: bool = True
     flip: bool = True
     first_film: int = 0
+    fill_memory: bool = True
 
     def __iter__(self) -> Iterator[tuple[tf.Tensor, ...]]:
         """Yield images uint8 [B, crop, crop, 1] and labels float32 [B, 14].
@@ -73,13 +80,19 @@ class FastPipeline:
             counts=[shard.num_examples for shard in split.shards],
             size_px=self.dataset.image_size,
         )
-        threads = min(len(os.sched_getaffinity(0)), MOST_THREADS)
-        source = self._training(arrays, table) if self.training else self._one_pass(arrays, table)
-        return make_ahead(
-            source, first=0, threads=threads, ahead=threads + BATCHES_AHEAD,
-        )  # fmt: skip
+        if self.training:
+            return self._train(arrays, table)
+        return _make(self._one_pass(arrays, table))
 
-    def _training(self, arrays: FilmArrays, table: FilmTable):  # noqa: ANN202 - a Make
+    def _train(self, arrays: FilmArrays, table: FilmTable) -> Iterator[tuple[tf.Tensor, ...]]:
+        files = arrays.paths if self.fill_memory else ()
+        # Ranks of one host begin at different files.
+        with filled_in_order(files, first=self.rank * len(files) // self.size) as filling:
+            yield from _make(self._training(arrays, table, filling=filling))
+
+    def _training(  # noqa: ANN202 - a Make
+        self, arrays: FilmArrays, table: FilmTable, *, filling: Callable[[], bool]
+    ):
         margin = self.dataset.image_size - self.crop_px
         order = Order(len(arrays), seed=self.seed, margin_px=margin, flip=self.flip)
         buffers = Buffers((self.batch_size, self.crop_px, self.crop_px))
@@ -91,7 +104,8 @@ class FastPipeline:
             return order.take(first, count=self.batch_size)
 
         def make(step: int) -> tuple[tf.Tensor, ...]:
-            arrays.ask_for(turns(step + BATCHES_ASKED_FOR))
+            if not filling():  # else the many small reads would hold the large ones up
+                arrays.ask_for(turns(step + BATCHES_ASKED_FOR))
             return _fill(arrays, table, turns=turns(step), buffers=buffers)
 
         return make
@@ -111,6 +125,11 @@ class FastPipeline:
             return *_fill(arrays, table, turns=turns, buffers=buffers), tf.constant(names)
 
         return make
+
+
+def _make(source: Callable[[int], T]) -> Iterator[T]:
+    threads = min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return make_ahead(source, first=0, threads=threads, ahead=threads + BATCHES_AHEAD)
 
 
 def name_films(dataset: Dataset, *, split: str, seed: int, first: int, count: int) -> list[str]:

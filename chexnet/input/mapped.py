@@ -29,6 +29,7 @@ class FilmArrays:
     """
 
     def __init__(self, paths: Sequence[Path], *, counts: Sequence[int], size_px: int) -> None:
+        self.paths = tuple(paths)
         self._maps = [_map_file(path) for path, count in zip(paths, counts, strict=True) if count]
         self._arrays = [
             np.frombuffer(mapped, np.uint8).reshape(-1, size_px, size_px) for mapped in self._maps

@@ -82,12 +82,6 @@ def test_a_record_of_a_real_run(tmp_path, monkeypatch, capsys):
     assert "fast: one rank is fed as" in capsys.readouterr().out
 
 
-def test_a_forgotten_file_is_still_the_same(tmp_path):
-    (tmp_path / "a").write_bytes(bytes(range(256)) * 1000)
-    input_rate.drop_from_cache(tmp_path)
-    assert (tmp_path / "a").read_bytes() == bytes(range(256)) * 1000
-
-
 def test_versions_leave_out_what_is_not_installed():
     versions = record.describe_versions(["numpy", "no-such-distribution"])
     assert set(versions) == {"python", "numpy"}
