@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -150,7 +150,7 @@ def _validate(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.list or args.explain or args.table or args.symptoms:
         page = render_table() if args.table else render_symptoms() if args.symptoms else _list()
-        print(_explain(args.explain) if args.explain else page)
+        _say(f"{_explain(args.explain) if args.explain else page}\n")
         return 0
     checks, skipped = select_checks(
         only=args.only, skip=args.skip, launched=args.records is not None and not args.static,
@@ -180,9 +180,9 @@ def _validate(argv: list[str]) -> int:
     )  # fmt: skip
     _write_forms(report, args)
     if args.json == "-":
-        sys.stdout.write(render_json(report))
-        return report.exit_code
-    print_text(report, stream=sys.stdout, only_bad=args.quiet_pass)
+        _say(render_json(report))
+    else:
+        _say(partial(print_text, report, only_bad=args.quiet_pass))
     return report.exit_code
 
 
@@ -213,7 +213,7 @@ def _rank(argv: list[str]) -> int:
     for part in observe_rank(look, lock_sha256=sha256):
         facts |= part
         if args.records is None:
-            print_record(part, write=partial(os.write, 1))
+            print_record(part, write=_write_bytes)
         else:
             _write(record_path(args.records, rank=facts["launch.rank"].value), render_facts(facts))
     return 0
@@ -251,7 +251,7 @@ def _pack(argv: list[str]) -> int:
                         help="the file to write (default: %(default)s)")  # fmt: skip
     args = parser.parse_args(argv)
     write_pack(args.output)
-    print(args.output)
+    _say(f"{args.output}\n")
     return 0
 
 
@@ -268,6 +268,39 @@ def _explain(name: str) -> str:
         f"{one.id}: {one.title}\n\nphase:    {one.phase}; {need}\nreads:    {', '.join(one.reads)}"
         f"\n\n{one.verdicts}\n\nUNKNOWN if a fact could not be read.\n\nfix:      {one.fix}"
     )
+
+
+def _say(what: str | Callable[..., None]) -> None:
+    """Print a text, or what writes to a ``stream``; whoever has gone (``| head``) has read enough.
+
+    Raises:
+        UserError: standard output takes no more. A closed one is nobody's, and gets nothing.
+    """
+    if sys.stdout is None:
+        return
+    try:
+        if callable(what):
+            what(stream=sys.stdout)
+        else:
+            sys.stdout.write(what)
+        sys.stdout.flush()
+    except OSError as error:
+        # What is still in the buffer must not be tried again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise _full_output(error) from error
+
+
+def _write_bytes(data: bytes) -> None:
+    try:
+        os.write(1, data)
+    except OSError as error:
+        raise _full_output(error) from error
+
+
+def _full_output(error: OSError) -> UserError:
+    fix = "redirect it to a file system with room, or to /dev/null; --json FILE writes a file"
+    return UserError("a standard output to print to", found=error.strerror or repr(error), fix=fix)
 
 
 def _write(path: Path, text: str) -> None:

@@ -105,8 +105,11 @@ def print_text(report: Report, *, stream: TextIO, only_bad: bool = False) -> Non
         stream.writelines(f"{line}\n" for _, line in lines)
         return
     console = Console(file=stream, highlight=False, soft_wrap=True)
-    for status, line in lines:
-        console.print(Text(line, style=_STYLES[status]))
+    # Written by us: rich ends the process with 1, "a check failed", where nobody reads on.
+    with console.capture() as text:
+        for status, line in lines:
+            console.print(Text(line, style=_STYLES[status]))
+    stream.write(text.get())
 
 
 def clean(text: str) -> str:

@@ -101,6 +101,21 @@ def test_a_report_that_cannot_be_written(capsys, tmp_path):
     assert (code, "report.json" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [["--only", "host.root"], ["--only", "host.root", "--json", "-"], ["--list"],
+     ["rank", "--only", "host.root"]],
+)  # fmt: skip
+def test_an_output_that_takes_nothing(run_env, argv):
+    full = run_env(*argv, prefix=("sh", "-c", 'exec "$@" > /dev/full', "sh"))
+    assert (full.returncode, "Traceback" in full.stderr) == (2, False), full.stderr
+    assert "found:    No space left on device" in full.stderr
+    if argv[0] != "rank":  # a rank's output is all that there is of it
+        for way in ('exec "$@" >&-', '"$@" | true; exit "${PIPESTATUS[0]}"'):
+            done = run_env(*argv, prefix=("bash", "-c", way, "bash"))
+            assert (done.returncode, done.stderr) == (0, ""), way
+
+
 def test_kept_facts_are_judged_instead_of_the_machine(capsys, tmp_path):
     facts = tmp_path / "facts.json"
     run(capsys, "--only", "host.root", "--save-facts", facts)
