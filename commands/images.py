@@ -26,8 +26,8 @@ def stacks(
     c: Context,
     json: bool = False,
     check: bool = False,
-    explain: str = "",
-    solve: str = "",
+    explain: str | None = None,
+    solve: str | None = None,
     markdown: bool = False,
 ) -> int:
     """List the stacks of the catalogue: which versions go together."""
@@ -39,9 +39,9 @@ def stacks(
     one_of(check=check, explain=explain, solve=solve, markdown=markdown)
     if check:
         return compatibility.check_stacks(as_json=json)
-    if explain:
+    if explain is not None:
         return compatibility.explain_stack(explain, as_json=json)
-    if solve:
+    if solve is not None:
         return compatibility.solve_versions(solve, as_json=json)
     if markdown:
         for path in write_pages():

@@ -30,14 +30,14 @@ from env.rules import (
     machines_of,
     versions_of_stack,
 )
-from env.solver import Solution, parse_wanted, solve, tied_to
+from env.solver import Solution, binding_rules, is_version_of, parse_wanted, solve, tied_to
 from env.stack import Stack, load_stack, load_stacks
 from env.versions import parse_version
 
 SCHEMA_VERSION = 1
 # What a stack cannot bring along: it is the machine's.
 _OF_MACHINES = {
-    "driver", "kernel_driver", "cuda_compat", "compute_capability", "slurm", "slurm_pmix",
+    "driver", "kernel_driver", "compute_capability", "slurm", "slurm_pmix",
 }  # fmt: skip
 _SIGNS = {HOLDS: "holds", BROKEN: "BROKEN", CANNOT_TELL: "cannot tell", DOES_NOT_APPLY: "·"}
 
@@ -168,7 +168,7 @@ def _warnings(versions: Mapping[str, str]) -> list[Rule]:
 
 def _near(wanted: Iterable[str]) -> frozenset[str]:
     """Return the components wanted, and those that a rule ties to one of them directly."""
-    return tied_to(wanted, rules=[rule for rule in load_rules() if rule.severity == FAIL])
+    return tied_to(wanted, rules=binding_rules(wanted))
 
 
 def _upstream(versions: Mapping[str, str | None]) -> dict[str, str]:
@@ -191,7 +191,7 @@ def _misfits(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> list
         own = known.get(component)
         if component not in known and component not in _OF_MACHINES:
             reasons.append(f"names no {component}")
-        elif own is not None and not parse_version(own).has_prefix(version):
+        elif own is not None and not is_version_of(own, version, component=component):
             reasons.append(f"has {component} {own}")
     # What the stack lacks is not searched; what driver and GPU break among themselves is
     # nothing to a stack without CUDA.

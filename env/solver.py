@@ -6,6 +6,7 @@ smallest set of rules that cannot be kept together. Leaves judging to ``env.rule
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,11 @@ from env.versions import Version, parse_version
 
 # Decided in this order, so that TensorFlow is the last to be an old one.
 _ORDER = tuple(COMPONENTS)
+# Most machines have none: it is part of a set only where it was asked for.
+_SELDOM = frozenset({"kernel_driver"})
+# Of edits to Horovod 0 says that there are none; elsewhere it is short for all that begin with it.
+_NONE = ("horovod_edits", "0")
+_CAPABILITY = re.compile(r"1?\d(\.\d)?")
 # The versions tried for each component.
 Domains = Mapping[str, Sequence[str]]
 # One of these components has one of these versions (bits).
@@ -59,6 +65,9 @@ def parse_wanted(text: str) -> dict[str, str]:
         if component in wanted:
             raise UserError("each component once", found=f"{component} twice: {text!r}",
                             fix="ask one question for each of its versions")  # fmt: skip
+        if component == "compute_capability" and not _CAPABILITY.fullmatch(version):
+            raise UserError("a compute capability such as 9.0", found=repr(version),
+                            fix="write a dot before the last digit: sm_90 is 9.0")  # fmt: skip
         wanted[component] = str(parse_version(version))
     if not wanted:
         raise UserError("one COMPONENT=VERSION or more", found="nothing",
@@ -83,8 +92,7 @@ def solve(
         rules: the rules to keep; those of ``rules.toml`` by default.
         others: further sets whose versions are tried, such as those of the stacks.
     """
-    every = tuple(load_rules() if rules is None else rules)
-    every = tuple(rule for rule in every if rule.severity == FAIL)
+    every = binding_rules(wanted, rules=rules)
     tied, before = frozenset(wanted), frozenset()
     while tied != before:
         tied, before = tied_to(tied, rules=every), tied
@@ -108,6 +116,27 @@ def solve(
         for name, tried in domains.items()
     }
     return Solution(wanted, newest, choices, (), unnamed)
+
+
+def binding_rules(
+    wanted: Iterable[str], *, rules: Iterable[Rule] | None = None
+) -> tuple[Rule, ...]:
+    """Return the rules that a set must keep: none that only warns, none of what it has not got.
+
+    Args:
+        wanted: the components asked for.
+        rules: to choose from; those of ``rules.toml`` by default.
+    """
+    absent = _SELDOM - set(wanted)
+    every = load_rules() if rules is None else rules
+    return tuple(r for r in every if r.severity == FAIL and not r.components & absent)
+
+
+def is_version_of(text: str, wanted: str, *, component: str) -> bool:
+    """Whether a version is one of those that a wanted one stands for: 2.18.1 of 2.18."""
+    if (component, wanted) == _NONE:
+        return text == wanted
+    return parse_version(text).has_prefix(wanted)
 
 
 def tied_to(components: Iterable[str], *, rules: Iterable[Rule]) -> frozenset[str]:
@@ -163,7 +192,7 @@ def _add_wanted(
     ]
     unnamed = []
     for component, version in wanted.items():
-        texts = {text for text in named[component] if parse_version(text).has_prefix(version)}
+        texts = {t for t in named[component] if is_version_of(t, version, component=component)}
         if not texts:
             unnamed.append(component)
             texts = {version}
@@ -185,7 +214,11 @@ def _tried(component: str, wanted: str | None, named: Mapping[str, set[str]]) ->
     distinct = {parse_version(text): text for text in sorted(named[component]) if text != "0"}
     if component == "horovod_edits":
         distinct[parse_version("0")] = "0"
-    fitting = [version for version in distinct if wanted is None or version.has_prefix(wanted)]
+    fitting = [
+        version
+        for version, text in distinct.items()
+        if wanted is None or is_version_of(text, wanted, component=component)
+    ]
     if not fitting and wanted is not None:
         return (wanted,)
     return tuple(distinct[version] for version in sorted(fitting, reverse=True))

@@ -103,7 +103,7 @@ def test_a_stack_is_judged_on_every_gpu_that_it_promises():
     too_old = replace(stack, gpus=(*stack.gpus[:2], replace(hopper, driver="535.104.05")))
     with pytest.raises(UserError) as refusal:
         require_compatible(too_old, lock=lock)
-    assert "tensorflow-2.18-gpu-ptx" in refusal.value.expected
+    assert "tensorflow-2.19-gpu-ptx" in refusal.value.expected
     newest = tuple(
         replace(p, version="9.28.0") if p.name == "nvidia-cudnn-cu12" else p for p in lock.python
     )
@@ -232,7 +232,24 @@ def test_a_driver_by_its_branch_stands_for_all_of_it(capsys):
     assert stacks["cuda12"] == ["breaks cuda-12-driver"]
     assert compatibility.solve_versions("driver=535 compute_capability=9.0", as_json=True) == 0
     stacks = json.loads(capsys.readouterr().out)["stacks"]
-    assert stacks["cuda12"] == ["breaks tensorflow-2.18-gpu-ptx"]
+    assert stacks["cuda12"] == ["breaks tensorflow-2.19-gpu-ptx"]
+
+
+def test_of_a_host_below_a_compatibility_package_is_spoken_where_it_was_asked_for(capsys):
+    assert compatibility.solve_versions("driver=535") == 0
+    assert "kernel_driver" not in capsys.readouterr().out
+    # NVIDIA's table: the package of CUDA 12.5 is for R535, and not for R570, which is later.
+    assert compatibility.solve_versions("driver=555 kernel_driver=535") == 0
+    assert "kernel_driver" in capsys.readouterr().out
+    assert compatibility.solve_versions("driver=555 kernel_driver=570", as_json=True) == 1
+    assert json.loads(capsys.readouterr().out)["conflict"] == ["cuda-compat-12.5-driver"]
+
+
+def test_horovod_without_edits_is_no_stack_of_ours(capsys):
+    compatibility.solve_versions("horovod_edits=0 tensorflow=2.21", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["conflict"] == ["horovod-tensorflow-2.12", "horovod-tensorflow-2.20-sources"]
+    assert told["stacks"]["cpu"] == ["has horovod_edits 0.28.1"]
 
 
 def test_an_answer_can_be_read_by_a_program(capsys):
@@ -255,6 +272,8 @@ def test_a_stack_that_a_wanted_version_breaks_is_named(only_stack, capsys):
         (("--check",), 0, ["tensorflow-2.21-keras"]),
         (("--solve", "tensorflow=2.15 keras=3"), 1, ["tensorflow-2.15-keras"]),
         (("--solve", "tensorfow=2.15"), 2, ["'tensorfow'", "tensorflow"]),
+        (("--solve", ""), 2, ["COMPONENT=VERSION", "nothing"]),  # as of a variable that is not set
+        (("--explain", ""), 2, ["cpu, cpu13"]),
         (("--explain", "cuda99"), 2, ["'cuda99'", "cpu, cpu13"]),
         (("--check", "--solve", "tensorflow=2.18"), 2, ["--check", "--solve"]),
         (("--explain", "cpu", "--markdown"), 2, ["--explain", "--markdown"]),

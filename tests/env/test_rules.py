@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from env.checks.evidence import Evidence
+from env.checks.registry import find_check, run_all
 from env.conditions import SameAs, parse_range
 from env.errors import UserError
+from env.facts import Fact, Facts
 from env.lock import PythonPackage, load_lock, lock_path
+from env.result import Status
 from env.rules import (
     BROKEN,
     CANNOT_TELL,
@@ -75,7 +79,29 @@ REPORTED = [
     (
         {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
          "compute_capability": "9.0"},
-        {"tensorflow-2.18-gpu-ptx", "tensorflow-2.16-gpu-start"},
+        {"tensorflow-2.19-gpu-ptx", "tensorflow-2.16-gpu-start"},
+    ),
+    # What counts is the language its PTX is written in, as the entries of the wheels' fat
+    # binaries tell: 8.1 (CUDA 12.1) in 2.16, 8.3 (12.3) in 2.17 and 2.18, 8.5 (12.5) from 2.19 on.
+    (
+        {"tensorflow": "2.16.1", "cuda": "12.3.101", "driver": "535.183.01",
+         "compute_capability": "9.0"},
+        {"tensorflow-2.16-gpu-start"},
+    ),
+    (
+        {"tensorflow": "2.17.0", "cuda": "12.3.101", "driver": "535.183.01",
+         "compute_capability": "9.0"},
+        {"tensorflow-2.17-gpu-ptx", "tensorflow-2.16-gpu-start"},
+    ),
+    (
+        {"tensorflow": "2.18.1", "cuda": "12.5.82", "driver": "550.54.14",
+         "compute_capability": "9.0"},
+        {"tensorflow-2.16-gpu-start"},
+    ),
+    (
+        {"tensorflow": "2.19.0", "cuda": "12.5.82", "driver": "550.54.14",
+         "compute_capability": "9.0"},
+        {"tensorflow-2.19-gpu-ptx", "tensorflow-2.16-gpu-start"},
     ),
     # An A100 runs from PTX with the last TensorFlow of CUDA 11, a V100 does not.
     (
@@ -90,10 +116,16 @@ REPORTED = [
     ),
     ({"compute_capability": "7.0", "driver": "595.45.04"}, {"driver-590-gpu"}),
     # Forward compatibility lifts R470 to CUDA 12.5, and not R525, whose branch has ended.
-    ({"cuda_compat": "12.5", "cuda": "12.5.82", "driver": "555.42.06",
-      "kernel_driver": "470.57.02"}, set()),
-    ({"cuda_compat": "12.5", "cuda": "12.5.82", "driver": "555.42.06",
-      "kernel_driver": "525.60.13"}, {"cuda-compat-12.5-driver"}),
+    ({"cuda": "12.5.82", "driver": "555.42.06", "kernel_driver": "470.57.02"}, set()),
+    ({"cuda": "12.5.82", "driver": "555.42.06", "kernel_driver": "525.60.13"},
+     {"cuda-compat-12.5-driver"}),
+    # Nor is it for a driver that is later than the package; CUDA 11 runs on it as on any other.
+    ({"cuda": "12.5.82", "driver": "555.42.06", "kernel_driver": "570.86.10"},
+     {"cuda-compat-12.5-driver"}),
+    ({"cuda": "12.9.79", "driver": "575.51.03", "kernel_driver": "550.54.14"}, set()),
+    ({"cuda": "12.9.79", "driver": "575.51.03", "kernel_driver": "580.65.06"},
+     {"cuda-compat-12.9-driver"}),
+    ({"cuda": "11.8.89", "driver": "555.42.06", "kernel_driver": "470.57.02"}, set()),
     ({"openmpi": "4.1.6-7ubuntu2", "slurm_pmix": "5"}, {"openmpi-4-slurm-pmix-5"}),
     (
         {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "535.104.05",
@@ -105,6 +137,10 @@ REPORTED = [
     ({"cudnn": "9.10.2.21", "compute_capability": "7.0"}, set()),
     ({"tensorflow": "2.16.2", "keras": "2.15.0"}, {"tensorflow-2.16-keras"}),
     ({"tensorflow": "2.15.1", "numpy": "2.0.0"}, {"tensorflow-2.14-numpy"}),
+    # What pip installs with each: 2.15.1 moved on within its minor release.
+    ({"tensorflow": "2.15.0", "ml_dtypes": "0.2.0"}, set()),
+    ({"tensorflow": "2.15.1", "ml_dtypes": "0.2.0"}, {"tensorflow-2.15.1-ml-dtypes"}),
+    ({"tensorflow": "2.15.0", "ml_dtypes": "0.3.2"}, {"tensorflow-2.14-ml-dtypes"}),
     ({"nccl": "2.27.7", "nccl_cuda": "13", "cuda": "12.9"}, {"nccl-cuda"}),
     ({"openmpi": "4.1.4-3+b1", "pmix": "4.2.2-1+deb12u1"}, set()),
     ({"openmpi": "4.1.4", "pmix": "5.0.1"}, {"openmpi-4.1-pmix"}),
@@ -118,6 +154,23 @@ REPORTED = [
 @pytest.mark.parametrize(("versions", "broken"), REPORTED)
 def test_reported_sets_of_versions_break_the_rule_they_should(versions, broken):
     assert {name for name, said in outcomes(versions).items() if said == BROKEN} == broken
+
+
+@pytest.mark.parametrize(("kernel", "broken"), [("525.60.13", True), ("535.104.05", False)])
+def test_a_package_of_forward_compatibility_is_judged_where_it_is_found(kernel, broken):
+    """The libcuda that comes first is of the package; NVML tells the driver of the host."""
+    library = {"name": "libcuda.so.1", "path": "/usr/local/cuda/compat/libcuda.so.1",
+               "kind": "compat", "release": "555.42.06"}  # fmt: skip
+    device = {"index": 0, "name": "made up", "compute_capability": "8.0"}
+    told = {
+        "gpu.nvml": {"state": "ok", "driver": kernel, "devices": [device]}, "gpu.visible": None,
+        "driver.libraries": [library], "packages.installed": {}, "versions.cuda": "12.5",
+        "versions.cudnn": None, "versions.nccl": None, "versions.nccl_cuda": None,
+    }  # fmt: skip
+    facts = Facts({name: Fact(value, "made up") for name, value in told.items()})
+    results = run_all(find_check("rules.gpu"), Evidence(facts=facts, stack_device="gpu"))
+    said = [one.expected for one in results if one.status is Status.FAIL]
+    assert [text.partition(":")[0] for text in said] == ["cuda-compat-12.5-driver"] * broken
 
 
 def test_every_failure_that_a_rule_names_is_a_known_one():
@@ -413,7 +466,11 @@ def test_a_component_asked_for_twice_is_refused():
         parse_wanted("tensorflow=2.18 driver=535 tensorflow=2.19")
 
 
-@pytest.mark.parametrize("text", ["", "tensorflow", "tensorflow=", "tensorfow=2.18", "cuda=new"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "tensorflow", "tensorflow=", "tensorfow=2.18", "cuda=new", "compute_capability=90",
+     "compute_capability=sm_90"],
+)  # fmt: skip
 def test_a_question_that_is_none_is_refused(text):
     with pytest.raises(UserError):
         parse_wanted(text)

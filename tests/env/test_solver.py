@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from env.rules import BROKEN, FAIL, judge_rules, load_rules
-from env.solver import solve
+from env.solver import binding_rules, solve
 
 RULES = [rule for rule in load_rules() if rule.severity == FAIL]
 NAMES = sorted({name for rule in RULES for name in rule.components})
@@ -19,7 +19,8 @@ def questions(draw):
     name = draw(st.sampled_from(NAMES))
     about = [index for index, rule in enumerate(RULES) if name in rule.components]
     drawn = draw(st.lists(st.sampled_from(about), min_size=1, max_size=5, unique=True))
-    rules = [RULES[index] for index in drawn]
+    rules = binding_rules([name], rules=[RULES[index] for index in drawn])
+    assume(rules)
     version = draw(st.sampled_from([example[name] for example in examples(rules)]))
     return {name: version}, rules
 
