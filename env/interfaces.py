@@ -19,13 +19,16 @@ NCCL = "NCCL_SOCKET_IFNAME"
 MPI, DAEMONS = "OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if"
 INCLUDE, EXCLUDE = "_include", "_exclude"
 # How a tool matches: by the beginning of a name, by the whole name, or by the whole name or a
-# network; UCX and NCCL's RDMA half name devices.
+# network; UCX and NCCL's RDMA half name devices, as others do by their whole names.
 _BEGINNING, _WHOLE, _NETWORK, _UCX, _RDMA = "beginning", "whole", "network", "ucx", "rdma"
+_DEVICE = "device"
 _STEMS = (MPI, DAEMONS, "OMPI_MCA_ptl_tcp_if", "PRTE_MCA_oob_tcp_if", "PRTE_MCA_prte_if",
-          "PMIX_MCA_ptl_tcp_if")  # fmt: skip
+          "PMIX_MCA_ptl_tcp_if", "PMIX_MCA_ptl_base_if")  # fmt: skip
 _RULES = {
     NCCL: _BEGINNING, "NCCL_OOB_NET_IFNAME": _BEGINNING,
-    "HOROVOD_GLOO_IFACE": _WHOLE, "FI_TCP_IFACE": _WHOLE,
+    "HOROVOD_GLOO_IFACE": _WHOLE, "FI_TCP_IFACE": _WHOLE, "FI_SOCKETS_IFACE": _WHOLE,
+    "FI_VERBS_IFACE": _BEGINNING, "HCOLL_MAIN_IB": _DEVICE, "MXM_RDMA_PORTS": _DEVICE,
+    "OMPI_MCA_btl_openib_if_include": _DEVICE,
     **{stem + end: _NETWORK for stem in _STEMS for end in (INCLUDE, EXCLUDE)},
     "UCX_NET_DEVICES": _UCX, "NCCL_IB_HCA": _RDMA,
 }  # fmt: skip
@@ -97,10 +100,10 @@ def choose(
         return None  # it may name what only other hosts have, and nothing left is no fault
     up = [entry for entry in interfaces if entry["up"]]
     devices = [{"name": p["device"], "port": p["port"]} for p in ports]
-    there = {_RDMA: devices, _UCX: devices + up}.get(rule, up)
+    there = {_RDMA: devices, _DEVICE: devices, _UCX: devices + up}.get(rule, up)
     sign = "" if rule == _NETWORK else re.match(r"\^?=?", value)[0]
     words = [word.strip() for word in value[len(sign) :].split(",") if word.strip()]
-    exact = "=" in sign or rule in (_WHOLE, _NETWORK, _UCX)
+    exact = "=" in sign or rule in (_WHOLE, _NETWORK, _UCX, _DEVICE)
     found = [[e for e in there if _matches(e, word, rule, exact=exact)] for word in words]
     usable = tuple(f"{e['name']}:{e['port']}" if "port" in e else e["name"] for e in there)
     named = [entry for entries in found for entry in entries]
@@ -109,6 +112,11 @@ def choose(
         return Choice(name, (), tuple(left), usable)
     dead = [word for word, entries in zip(words, found, strict=True) if not entries]
     return Choice(name, tuple(dead), tuple(named), usable)
+
+
+def names_devices(name: str) -> bool:
+    """Return whether a setting is a list of network cards, rather than of interfaces."""
+    return _RULES.get(name) in (_UCX, _RDMA, _DEVICE)
 
 
 def both_ways(names: Iterable[str]) -> list[str]:

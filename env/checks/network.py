@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from env.checks.evidence import Evidence
 from env.checks.registry import check
 from env.checks.settings import effective
-from env.interfaces import EXCLUDE, INCLUDE, MPI, NCCL, Choice, both_ways, choose
+from env.interfaces import EXCLUDE, INCLUDE, MPI, NCCL, Choice, both_ways, choose, names_devices
 from env.network import is_host_only
 from env.result import Finding, Status
 
@@ -68,7 +68,7 @@ def check_chosen(evidence: Evidence) -> Iterator[Finding]:
     """
     interfaces, settings = evidence.facts.value("network.interfaces"), effective(evidence)
     for setting in settings:
-        devices = setting["name"] in ("UCX_NET_DEVICES", "NCCL_IB_HCA")
+        devices = names_devices(setting["name"])
         ports = evidence.facts.value("rdma.ports") if devices else ()
         choice = choose(setting["name"], setting["value"], interfaces, ports=ports)
         if choice and (judged := _judge(choice, several=evidence.num_hosts > 1)):

@@ -291,7 +291,14 @@ def test_the_old_transport_beside_a_card(card, tools, verdict):
      ("OMPI_MCA_btl_tcp_if_include", "11.0.0.0/8", Status.FAIL),
      ("OMPI_MCA_oob_tcp_if_include", "eth0,eth1", Status.FAIL),
      ("UCX_NET_DEVICES", "mlx5_0:1", Status.PASS), ("UCX_NET_DEVICES", "mlx5_1:1", Status.FAIL),
-     ("NCCL_IB_HCA", "mlx5", Status.PASS), ("NCCL_IB_HCA", "mlx4", Status.FAIL)],
+     ("NCCL_IB_HCA", "mlx5", Status.PASS), ("NCCL_IB_HCA", "mlx4", Status.FAIL),
+     ("HCOLL_MAIN_IB", "mlx5_0:1", Status.PASS), ("HCOLL_MAIN_IB", "mlx5_0:2", Status.FAIL),
+     ("HCOLL_MAIN_IB", "eth0", Status.FAIL), ("MXM_RDMA_PORTS", "mlx5_9:1", Status.FAIL),
+     ("OMPI_MCA_btl_openib_if_include", "mlx5_0", Status.PASS),
+     ("OMPI_MCA_btl_openib_if_include", "mlx", Status.FAIL),
+     ("PMIX_MCA_ptl_base_if_include", "eth99", Status.FAIL),
+     ("PMIX_MCA_ptl_base_if_include", "10.0.0.0/8", Status.PASS),
+     ("FI_SOCKETS_IFACE", "eth99", Status.FAIL), ("FI_VERBS_IFACE", "eth", Status.PASS)],
 )  # fmt: skip
 def test_interfaces_and_devices_that_settings_name(card, verdict, name, value, status):
     assert verdict("network.chosen", card({name: value})).status is status
