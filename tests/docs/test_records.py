@@ -48,10 +48,10 @@ def loader_rows():
 def layout_rows():
     found = values("layouts")
     for name in ("TFRecord, a film each", "TFRecord, blocks of 32", "fixed-length records",
-                 "mapped, by number"):  # fmt: skip
-        cached, cold = (found[f"{name}, {cache}"] for cache in ("cached", "cold"))
-        cells = [rate(cached["value"]), rate(cold["value"]), f"{cached['bytes_per_film']:,}",
-                 f"{cached['shuffle_quality']:.2f}"]  # fmt: skip
+                 "mapped, by number alone", "mapped, by number"):  # fmt: skip
+        states = [found[f"{name}, {state}"] for state in ("cached", "cold", "slow")]
+        cells = [rate(one["value"]) for one in states]
+        cells += [f"{states[0]['bytes_per_film']:,}", f"{states[0]['shuffle_quality']:.2f}"]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -108,7 +108,10 @@ def test_goals_and_costs_are_the_records_own():
     ):
         assert words in " ".join(text.split()), words
     reached = record("preparation")["ratios"]
-    assert f"{reached['prepare-data: fast, 256 px / (cores x fastest decoder)']:.2f} of" in text
+    for case, words in (("fast, 256 px", " of"), ("fast, 320 px", " at 320 px"),
+                        ("encoded, 256 px", " for `encoded`")):  # fmt: skip
+        share = reached[f"prepare-data: {case} / (cores x fastest decoder)"]
+        assert f"{share:.2f}{words}" in text
     together = reached["decode: pillow, one process a core / (cores x fastest decoder)"]
     assert f"decoding alone, in one process a core, reaches {together:.2f}" in text
     fed = values("pipeline")
