@@ -43,7 +43,8 @@ _OPTIONAL: dict[str, dict[str, Any]] = {"base": {"build_image": ""}}
 # Tables with a check of their own.
 _OWN_CHECKS = ("components", "driver_minimum", "gpus", "sources", "downloads")
 _GPU_KEYS = ("name", "compute_capability", "code", "driver")
-_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.post)\d+)?")
+_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.post)\d+)?", re.ASCII)
+_CAPABILITY = re.compile(r"1?\d\.\d", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GLIBC, _ARCHIVE = re.compile(r"2\.\d+"), re.compile(rf"horovod-{_VERSION.pattern}\.tar\.gz")
 # What pip can be asked for, without and with bounds; it may be absent where this is read.
@@ -51,6 +52,8 @@ _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _BOUND = rf"(?:==|!=|<=|>=|<|>){_VERSION.pattern}"
 _WHEEL = re.compile(rf"{_NAME}(\[{_NAME}(,{_NAME})*\])?")
 _PACKAGE = re.compile(rf"{_WHEEL.pattern}({_BOUND}(,{_BOUND})*)?", re.ASCII)
+# What apt can be asked for (Debian's policy, 5.6.1 and 5.6.12); it goes into a shell's line.
+_DEB = re.compile(r"[a-z0-9][a-z0-9+.-]+(=\d[0-9A-Za-z.+~:-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -312,7 +315,7 @@ def _check_components(path: Path, where: str, raw: Mapping[str, Any]) -> None:
 
 
 def _check_packages(path: Path, where: str, raw: Mapping[str, Any]) -> None:
-    """Refuse what pip cannot be asked for, and bounds where ``components`` has the version."""
+    """Refuse what pip or apt cannot be asked for, and bounds of what ``components`` chooses."""
     python, held = raw["python"], set(raw["components"])
     for key, wheel in python["wheels"].items():
         if key not in held or not _WHEEL.fullmatch(wheel):
@@ -323,6 +326,10 @@ def _check_packages(path: Path, where: str, raw: Mapping[str, Any]) -> None:
             name = re.match(f"({_NAME})?", item)[0].lower()
             if not (_WHEEL if name in held else _PACKAGE).fullmatch(item):
                 raise _wrong(path, where, f"python.{key}", f"packages for pip, not {item!r}")
+    for key in _TABLES["system"]:
+        for item in raw["system"][key]:
+            if not _DEB.fullmatch(item):
+                raise _wrong(path, where, f"system.{key}", f"packages for apt, not {item!r}")
 
 
 def _is_version(value: object) -> bool:
@@ -348,9 +355,10 @@ def _gpus(path: Path, where: str, raw: Mapping[str, Any]) -> tuple[Gpu, ...]:
                 raise _wrong(path, where, f"{name}.{key}", f"texts for {', '.join(_GPU_KEYS)} only")
         if table["code"] not in CODES:
             raise _wrong(path, where, f"{name}.code", f"one of {', '.join(CODES)}")
-        for key in ("compute_capability", "driver"):
-            if not _is_version(table[key]):
-                raise _wrong(path, where, f"{name}.{key}", "a version in quotes")
+        if not _CAPABILITY.fullmatch(table["compute_capability"]):
+            raise _wrong(path, where, f"{name}.compute_capability", "a number such as '9.0'")
+        if not _is_version(table["driver"]):
+            raise _wrong(path, where, f"{name}.driver", "a version in quotes")
     return tuple(Gpu(**table) for table in tables)
 
 

@@ -19,7 +19,8 @@ from env.errors import UserError
 _SHAPE = re.compile(
     r"(?:(?P<epoch>\d+):)?v?(?P<release>\d+(?:\.\d+)*)"
     r"(?P<rest>(?:(?:[A-Za-z+~_-]|\.(?=[A-Za-z]))[0-9A-Za-z.+~_-]*?)??)"
-    r"(?:-(?P<revision>[0-9A-Za-z.+~_]+))?"
+    r"(?:-(?P<revision>[0-9A-Za-z.+~_]+))?",
+    re.ASCII,
 )
 _BEFORE_RELEASE = re.compile(r"[.-]?(?:rc|a|b|c|alpha|beta|dev|pre)\d*(?=\+|$)", re.IGNORECASE)
 

@@ -66,7 +66,7 @@ def test_parts_of_a_debian_version():
     assert (version.rest, version.revision) == ("+ds1", "3+b3")
 
 
-@pytest.mark.parametrize("text", ["", "latest", "v", "-1", "1..2", "1.2 3", "1:"])
+@pytest.mark.parametrize("text", ["", "latest", "v", "-1", "1..2", "1.2 3", "1:", "٢.16"])
 def test_what_is_no_version_is_refused(text):
     with pytest.raises(UserError) as caught:
         parse_version(text)
