@@ -119,13 +119,16 @@ def _in_ranks(one: Check, evidence: Evidence, told: list[Result]) -> list[Result
     Judged are limits in every rank, settings and folders in the ranks that looked at them; what
     else a check reads is this host's.
     """
+    own = _own(one)
+    if not own:
+        return []
     here = str(evidence.facts["host.name"].value)
     known = {(_gist(result), host) for result in told for host in result.hosts or (here,)}
     first: dict[Result, Result] = {}
     ranks: dict[Result, list[int]] = {}
     seen: dict[tuple[int, ...], list[Result]] = {}
     for rank, facts in evidence.reported.items():
-        if not _judged_in(one, facts, evidence):
+        if not _judged_in(one, own, facts, evidence):
             continue
         host = here if _is_here(facts, evidence) else evidence.host_of(rank)
         look = tuple(map(evidence.looks[rank].__getitem__, one.reads))
@@ -143,10 +146,14 @@ def _in_ranks(one: Check, evidence: Evidence, told: list[Result]) -> list[Result
     ]  # fmt: skip
 
 
-def _judged_in(one: Check, facts: Facts, evidence: Evidence) -> bool:
+def _own(one: Check) -> list[str]:
+    """Return which of the facts that a check reads a rank may have otherwise than its host."""
+    return [k for k in one.reads if k in _LIMITS or k.partition(".")[0] in _OF_LAUNCH]
+
+
+def _judged_in(one: Check, own: Iterable[str], facts: Facts, evidence: Evidence) -> bool:
     """Return whether a rank is judged by itself: it has the facts, and may differ from its host."""
-    own = [k for k in one.reads if k in _LIMITS or k.partition(".")[0] in _OF_LAUNCH]
-    looked = bool(own) and all(key in facts for key in own)
+    looked = all(key in facts for key in own)
     # The first rank of another host has been judged as that host.
     return looked and not facts["rank.of_host"].value and (
         _is_here(facts, evidence) or all(key in facts for key in one.reads)

@@ -25,8 +25,8 @@ LOCAL_VARIABLES = (
 # Names that are not compared although they begin like settings: what launchers and containers
 # write themselves, what is rightly of one host or rank, and what changes nothing in a training.
 _OF_OTHERS = re.compile(
-    r"(OMPI|PMIX|PRTE)_(?!MCA_)|(OPAL|ORTE|PMI|HYDRA|I_MPI|MPICH|MV2|SLURM|SRUN|APPTAINER|"
-    r"SINGULARITY|CONDA)(_|ENV_|$)"
+    r"(OMPI|PMIX|PRTE)_(?!MCA_)|(OPAL|ORTE|PMI|HYDRA|I_MPI|MPICH|MV2|MPIEXEC|SLURM|SRUN|"
+    r"APPTAINER|SINGULARITY|CONDA)(_|ENV_|$)"
     r"|HOROVOD_(RANK|SIZE|LOCAL_\w+|CROSS_\w+|HOSTNAME)$|TF_CONFIG$|NCCL_HOSTID$"
     r"|OPENBLAS_(?!NUM_THREADS$)"  # how numpy's library suits the host's own processor
     r"|(CUDA|NVIDIA)_VISIBLE_DEVICES$|CUDA_(MPS_\w+|HOME|PATH|ROOT)$|GOMP_CPU_AFFINITY$"

@@ -1,13 +1,16 @@
 """The host is read from files under a root prefix; limits for real with ulimit."""
 
+import contextlib
 import json
 import os
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from env.facts import Facts
-from env.probes.host import probe_host
+from env.probes.host import parse_priority, probe_host
 from env.result import Status
 
 FILES = {
@@ -227,6 +230,12 @@ def test_priority(host, verdict):
     assert facts.value("host.priority") == {"nice": 5, "policy": "batch"}
     assert verdict("cpu.priority", facts).status is Status.INFO
     assert verdict("cpu.priority", host({"proc/self/stat": "7 (x"})).status is Status.UNKNOWN
+
+
+@given(st.text())
+def test_no_text_breaks_the_parser_of_priorities(text):
+    with contextlib.suppress(ValueError, IndexError):
+        assert set(parse_priority(text)) == {"nice", "policy"}
 
 
 @pytest.mark.parametrize(

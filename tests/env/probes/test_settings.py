@@ -17,10 +17,12 @@ from env.facts import Fact, Facts
 from env.probes.config_files import (
     parse_env_list,
     parse_flags,
+    parse_hosts,
     parse_keras,
     parse_mca,
     parse_pairs,
     parse_preload,
+    parse_slurm,
 )
 from env.probes.known import probe_known
 from env.probes.settings import probe_settings
@@ -221,7 +223,9 @@ def test_what_is_written_is_what_is_read(pairs):
 
 @given(st.text())
 def test_no_text_breaks_the_parsers(text):
-    for parse in (parse_mca, parse_pairs, parse_preload, parse_flags, parse_env_list):
+    parsers = (parse_mca, parse_pairs, parse_preload, parse_flags, parse_env_list, parse_slurm,
+               parse_hosts)  # fmt: skip
+    for parse in parsers:
         assert all(isinstance(name, str) for name, _ in parse(text))
     with contextlib.suppress(ValueError, RecursionError):
         list(parse_keras(text))
