@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,7 @@ class Gpu:
     Attributes:
         name: the generation and its best known card.
         compute_capability: e.g. ``"9.0"``.
-        code: ``"binary"`` where TensorFlow's wheel holds machine code for it, ``"ptx"``
-            where the driver compiles at the start.
+        code: ``"binary"`` where TensorFlow's wheel has machine code for it, else ``"ptx"``.
         driver: the oldest driver that serves it with this stack.
     """
 
@@ -97,8 +96,7 @@ class PythonPackages:
     """What comes from PyPI.
 
     Attributes:
-        wheels: requirement by component, for components that are wheels under another
-            name; all of them are needed to run.
+        wheels: requirement by component, for wheels of another name; all needed to run.
         build: names to compile Horovod with.
         run: names to run with.
         develop: names to work on the project with.
@@ -236,10 +234,7 @@ def _extended(path: Path, raw: Mapping[str, Any], name: str, seen: tuple[str, ..
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two tables as one, key by key in tables within them too; ``above`` wins.
-
-    An empty text takes a key away.
-    """
+    """Return two tables as one, key by key at any depth; "" above takes a key away."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
@@ -326,10 +321,9 @@ def _check_packages(path: Path, where: str, raw: Mapping[str, Any]) -> None:
             name = re.match(f"({_NAME})?", item)[0].lower()
             if not (_WHEEL if name in held else _PACKAGE).fullmatch(item):
                 raise _wrong(path, where, f"python.{key}", f"packages for pip, not {item!r}")
-    for key in _TABLES["system"]:
-        for item in raw["system"][key]:
-            if not _DEB.fullmatch(item):
-                raise _wrong(path, where, f"system.{key}", f"packages for apt, not {item!r}")
+    for key, names in raw["system"].items():
+        if bad := [item for item in names if not _DEB.fullmatch(item)]:
+            raise _wrong(path, where, f"system.{key}", f"packages for apt, not {bad[0]!r}")
 
 
 def _is_version(value: object) -> bool:
@@ -355,10 +349,9 @@ def _gpus(path: Path, where: str, raw: Mapping[str, Any]) -> tuple[Gpu, ...]:
                 raise _wrong(path, where, f"{name}.{key}", f"texts for {', '.join(_GPU_KEYS)} only")
         if table["code"] not in CODES:
             raise _wrong(path, where, f"{name}.code", f"one of {', '.join(CODES)}")
-        if not _CAPABILITY.fullmatch(table["compute_capability"]):
-            raise _wrong(path, where, f"{name}.compute_capability", "a number such as '9.0'")
-        if not _is_version(table["driver"]):
-            raise _wrong(path, where, f"{name}.driver", "a version in quotes")
+        for key, shape in (("compute_capability", _CAPABILITY), ("driver", _VERSION)):
+            if not shape.fullmatch(table[key]):
+                raise _wrong(path, where, f"{name}.{key}", "a version in quotes, such as '9.0'")
     return tuple(Gpu(**table) for table in tables)
 
 
@@ -403,6 +396,5 @@ def _check_sources(path: Path, where: str, raw: Mapping[str, Any]) -> None:
 
 
 def _are_sources(value: object) -> bool:
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        return False
-    return all(isinstance(item, str) and item.startswith(("https://", "pkg:")) for item in value)
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return bool(texts) and texts == value and all(t.startswith(("https://", "pkg:")) for t in texts)
