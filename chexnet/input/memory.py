@@ -7,6 +7,7 @@ memory whatever their order. Leaves films to `mapped`.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ from threading import Event, Thread
 CHUNK = 8 * 2**20  # bytes
 # At once: as many requests as the films that are read by number make, and these are larger.
 THREADS = 4
+# The file that bounds memory, by the controller's name: none in version 2 of control groups.
+LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 MOST = 0.5  # of the memory that is free; the rest is for the training
-MEMINFO = Path("/proc/meminfo")
 
 
 @contextmanager
@@ -45,11 +47,37 @@ def filled_in_order(paths: Sequence[Path], *, first: int = 0) -> Iterator[Callab
         ended.set()
 
 
-def available_memory(meminfo: Path = MEMINFO) -> int:
-    """Return how many bytes this host can still give, page cache included; 0 if it does not say."""
-    lines = meminfo.read_text().splitlines()
-    [kib] = [line.split()[1] for line in lines if line.startswith("MemAvailable:")] or ["0"]
-    return int(kib) * 1024
+def available_memory(root: Path = Path("/")) -> float:
+    """Return how many bytes this process may still fill, page cache included.
+
+    That is what the host can give, or less where a control group (a job's or a container's bound
+    on memory) allows less in all; 0 where that cannot be read.
+
+    Args:
+        root: of the file system that ``/proc`` and ``/sys`` are read from.
+    """
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        [kib] = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        return min(1024 * kib, *_limits(root))
+    except (OSError, ValueError):
+        return 0
+
+
+def _limits(root: Path) -> Iterator[float]:
+    """Yield the bounds that the control groups of this process and those above them set, bytes."""
+    groups = root / "sys/fs/cgroup"
+    yield math.inf
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        _, controller, path = line.split(":", 2)
+        if controller not in LIMITS:
+            continue
+        group = groups / controller / path.lstrip("/")
+        for folder in (group, *group.parents):
+            file = folder / LIMITS[controller]
+            if folder.is_relative_to(groups) and file.is_file():
+                text = file.read_text().strip()
+                yield math.inf if text == "max" else int(text)
 
 
 def _fill(paths: Sequence[Path], ended: Event) -> None:

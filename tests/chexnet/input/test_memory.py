@@ -86,20 +86,51 @@ def test_it_ends_with_the_stream(files, monkeypatch):
     assert not filling()
 
 
-@pytest.mark.parametrize(("kib", "reads"), [(12300, False), (12312, True), (None, False)])
-def test_nothing_is_read_that_half_the_free_memory_does_not_hold(
-    files, tmp_path, monkeypatch, kib, reads
-):
+@pytest.mark.parametrize(("kib", "reads"), [(12300, False), (12312, True)])
+def test_nothing_is_read_that_half_the_free_memory_does_not_hold(files, monkeypatch, kib, reads):
     """The three files have 6 MiB and 12 KiB: 6156 KiB."""
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 99999999 kB\n" + (f"MemAvailable: {kib} kB\n" if kib else ""))
-    given = memory.available_memory(meminfo)
-    assert given == (kib or 0) * 1024
-    monkeypatch.setattr(memory, "available_memory", lambda: given)
+    monkeypatch.setattr(memory, "available_memory", lambda: kib * 1024)
     make_cold(files)
     with memory.filled_in_order(files):
         finish()
     assert all(pages_in_memory(files[0])) == reads
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/\n", {}, 5000 * 1024),
+        ("0::/job/step\n", {"job/step/memory.max": "max\n", "job/memory.max": "3000000\n"},
+         3_000_000),
+        ("0::/job\n", {"job/memory.max": "9000000000\n"}, 5000 * 1024),
+        # A container sees its own group as the root of all.
+        ("0::/\n", {"memory.max": "2000000\n"}, 2_000_000),
+        ("4:memory:/slurm/uid_0\n7:blkio:/\n0::/\n",
+         {"memory/slurm/uid_0/memory.limit_in_bytes": "1000000\n",
+          "memory/memory.limit_in_bytes": "9223372036854771712\n"}, 1_000_000),
+    ],
+)  # fmt: skip
+def test_a_job_s_bound_on_memory_counts(tmp_path, groups, limits, expected):
+    files = {f"sys/fs/cgroup/{name}": text for name, text in limits.items()}
+    files["proc/self/cgroup"] = groups
+    files["proc/meminfo"] = "MemTotal:  99999 kB\nMemAvailable:   5000 kB\n"
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory.available_memory(tmp_path) == expected
+
+
+@pytest.mark.parametrize("meminfo", [None, "MemTotal: 5 kB\n", "MemAvailable: 5000 kB\n"])
+def test_a_machine_that_tells_nothing_has_none_to_fill(tmp_path, meminfo):
+    """No table of memory, an old one, and no table of control groups."""
+    (tmp_path / "proc").mkdir()
+    if meminfo:
+        (tmp_path / "proc" / "meminfo").write_text(meminfo)
+    assert memory.available_memory(tmp_path) == 0
+
+
+def test_this_machine_has_some_memory():
+    assert 2**20 < memory.available_memory() < 2**50
 
 
 def test_a_file_that_goes_meanwhile_is_for_others_to_miss(files, monkeypatch):
