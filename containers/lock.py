@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 from containers.archive import Resolution, resolve_system
 from containers.base import find_digest
 from containers.compatibility import require_compatible
+from env.atomic import write_text
 from env.errors import UserError
 from env.lock import GROUPS, Lock, PythonPackage, lock_path, make_lock, render_lock
 from env.stack import Stack, load_stack
@@ -47,19 +48,19 @@ def write_lock(stack_name: str, *, output: Path | None = None) -> Path:
         The file written.
 
     Raises:
-        UserError: there is no such stack, pip found no set of wheels, or what was found
-            breaks a rule of compatibility.
+        UserError: there is no such stack, the output is a folder, pip found no set of wheels,
+            or what was found breaks a rule of compatibility.
     """
     stack = load_stack(stack_name)
+    path = output or lock_path(stack_name)
+    if path.is_dir():
+        raise UserError("a file to write the lock to", found=f"{path} is a folder",
+                        fix="name a file in it")  # fmt: skip
     # What the catalogue alone tells comes first: pip would say no more than "conflict".
     require_compatible(stack, lock=make_lock(stack, python=()))
     lock = resolve_lock(stack)
     require_compatible(stack, lock=lock)
-    path = output or lock_path(stack_name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".new")
-    aside.write_text(render_lock(lock), encoding="utf-8")
-    aside.replace(path)
+    write_text(path, render_lock(lock))
     return path
 
 

@@ -165,6 +165,15 @@ def test_a_lock_is_written_from_what_pip_reports(monkeypatch, tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["lock.json"]
 
 
+def test_a_folder_is_no_place_for_a_lock_and_nothing_is_asked_before(monkeypatch, tmp_path):
+    monkeypatch.setattr(locking, "resolve_lock", lambda stack: pytest.fail("it asked"))
+    (tmp_path / "locks").mkdir()
+    with pytest.raises(UserError, match="is a folder") as refusal:
+        locking.write_lock("cpu", output=tmp_path / "locks")
+    assert refusal.value.exit_code == 2
+    assert [path.name for path in tmp_path.rglob("*")] == ["locks"]
+
+
 def test_what_pip_says_reaches_the_user(monkeypatch, tmp_path):
     stub_pip(
         monkeypatch, tmp_path, "echo 'ERROR: No matching distribution for keras==9' >&2; exit 1"
