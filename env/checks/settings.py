@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
+from typing import Any
 
 from env.checks.evidence import Evidence
 from env.checks.mpi import version_of
@@ -64,6 +65,45 @@ def check_values(evidence: Evidence) -> Iterator[Finding]:
         if form:
             yield Finding(Status.WARN, f"{setting['name']}: {form.says}", _shown(setting),
                           where=setting["origin"])  # fmt: skip
+
+
+@check(
+    "settings.parameters",
+    title="Open MPI takes the values of its parameters",
+    reads=("settings.assigned", "settings.launch", "mpi.forms"),
+    fix="write one of the words that it takes, or a number, or take the setting out",
+    required=False,
+)
+def check_parameters(evidence: Evidence) -> Iterator[Finding]:
+    """WARN if a value is none of the words that a parameter takes, or no number where it is one.
+
+    Open MPI itself tells its parameters' types and words. Wrong words stop some of its programs;
+    a word in the place of a number is 0.
+    """
+    forms = evidence.facts.value("mpi.forms")
+    for setting in _of_the_user(evidence):
+        parameter = setting["name"].removeprefix("OMPI_MCA_")
+        says = _wrong_word(forms.get(parameter), setting["value"])
+        if says:
+            yield Finding(Status.WARN, f"{parameter}: {says}", _shown(setting),
+                          where=setting["origin"])  # fmt: skip
+
+
+_SWITCH = ("true", "false", "t", "f", "yes", "no", "y", "n", "enabled", "disabled")
+
+
+def _wrong_word(form: Mapping[str, Any] | None, value: str) -> str:
+    """Return what a parameter of Open MPI takes if this value is none of that, else nothing."""
+    if (
+        form is None
+        or not value
+        or re.fullmatch(r"[+-]?(0x[0-9a-fA-F]+|\d+)[kKmMgGtT]?[bB]?", value)
+    ):
+        return ""
+    words = [*form["words"], *(_SWITCH if form["type"] == "bool" else ())]
+    if form["type"] == "string" or all(w.strip() in words for w in value.lower().split(",")):
+        return ""
+    return f"one of {', '.join(form['words'])}" if form["words"] else "a whole number"
 
 
 @check(

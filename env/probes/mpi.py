@@ -16,6 +16,7 @@ from typing import Any
 from env.facts import Fact
 from env.probes.child import Outcome, run_child, without_launcher
 from env.probes.reading import is_folder
+from env.probes.settings import probe_settings
 
 TIMEOUT_S = 20.0
 # What Open MPI writes when it finds a component, or its own help files, in no usable state.
@@ -24,7 +25,7 @@ _COMPLAINT = re.compile(
     r"|failed to (load|find)|cannot open shared object"
 )
 _MAX_COMPLAINTS = 20
-_TOLD = ("parameters", "components", "threads", "cuda", "configured", "data", "complaints")
+_TOLD = ("parameters", "components", "threads", "cuda", "configured", "data", "complaints", "forms")
 
 
 def probe_mpi(
@@ -40,7 +41,8 @@ def probe_mpi(
     folder above the launcher's bin. Of ``ompi_info``: ``mpi.parameters`` (names),
     ``mpi.components`` (by framework), ``mpi.threads`` and ``mpi.cuda`` (supported or not),
     ``mpi.configured`` (the options it was built with), ``mpi.data`` (``{folder, helps}``: where
-    its help files should be, and whether they are) and ``mpi.complaints`` (lines). ``mpi.ucx``
+    its help files should be, and whether they are), ``mpi.complaints`` (lines) and ``mpi.forms``:
+    ``{type, words}`` of the values of those parameters that a setting names. ``mpi.ucx``
     is ``{version, threads}`` of UCX, None where nothing tells of one; ``mpi.daemon`` the file
     that Open MPI starts on other hosts.
 
@@ -56,6 +58,8 @@ def probe_mpi(
         keys = ("banner", "prefix", "ucx", "daemon", *_TOLD)
         return facts | {"mpi.mpirun": Fact(None, "PATH")} | {f"mpi.{k}": absent for k in keys}
     path = found[0]
+    assigned = probe_settings(root, environ=environ)["settings.assigned"].value
+    named = {row["name"].removeprefix("OMPI_MCA_") for row in assigned}
     environ = without_launcher(environ)
     facts |= {"mpi.ucx": _ucx(environ, timeout_s), "mpi.daemon": _daemon(path)}
     outcome = run_child([path, "--version"], environ=environ, timeout_s=timeout_s)
@@ -64,7 +68,7 @@ def probe_mpi(
     if lines and outcome.problem is None:
         banner = Fact(_telling(lines), outcome.origin)
     facts |= {"mpi.mpirun": Fact(path, "PATH"), "mpi.banner": banner}
-    return facts | _info(root, path, environ, timeout_s)
+    return facts | _info(root, path, environ, timeout_s, named)
 
 
 def _launchers(path: str) -> list[str]:
@@ -101,7 +105,9 @@ def _telling(lines: list[str]) -> str:
     return f"{lines[0]} {version}".strip()
 
 
-def _info(root: Path, mpirun: str, environ: Mapping[str, str], timeout_s: float) -> dict[str, Fact]:
+def _info(
+    root: Path, mpirun: str, environ: Mapping[str, str], timeout_s: float, named: set[str]
+) -> dict[str, Fact]:
     """Return what ``ompi_info`` beside the launcher tells; without one, the prefix by its place."""
     by_place = Fact(str(Path(os.path.realpath(mpirun)).parent.parent), mpirun)
     info = Path(mpirun).parent / "ompi_info"
@@ -121,16 +127,25 @@ def _info(root: Path, mpirun: str, environ: Mapping[str, str], timeout_s: float)
     facts["mpi.prefix"] = Fact(os.path.realpath(prefix), outcome.origin) if prefix else by_place
     return facts | {
         "mpi.data": _data(root, told["data"], outcome),
+        "mpi.forms": Fact(
+            {n: told["forms"][n] for n in named & told["forms"].keys()}, outcome.origin
+        ),
         "mpi.complaints": Fact(_complaints(outcome.stderr), outcome.origin),
     }
 
 
 def parse_info(text: str) -> dict[str, Any]:
     """Return what the output of ``ompi_info --all --parsable`` says; None for what it does not."""
-    parameters, components = set(), {}
+    parameters, components, forms = set(), {}, {}
     for line in text.splitlines():
-        if match := re.match(r"mca:([^:]+):[^:]*:param:([^:]+):", line):
+        if match := re.match(r"mca:([^:]+):[^:]*:param:([^:]+):(.*)", line):
             parameters.add(match[2])
+            form = re.fullmatch(r"(?:enumerator:value:[^:]+|(type)):(.+)", match[3])
+            if form:
+                told = forms.setdefault(match[2], {"type": "", "words": []})
+                told["type" if form[1] else "words"] = (
+                    form[2] if form[1] else [*told["words"], form[2]]
+                )
         elif match := re.match(r'mca:([^:]+):([^:]+):version:"component:', line):
             components.setdefault(match[1], []).append(match[2])
     threads = re.search(r"^option:threads:.*MPI_THREAD_MULTIPLE: (yes|no)", text, re.MULTILINE)
@@ -146,6 +161,7 @@ def parse_info(text: str) -> dict[str, Any]:
         "configured": of("config:cli"),
         "parameters": sorted(parameters) or None,
         "components": components or None,
+        "forms": forms,
         "threads": threads[1] == "yes" if threads else None,
         "cuda": cuda[1] == "true" if cuda else None,
     }

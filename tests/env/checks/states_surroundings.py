@@ -88,6 +88,7 @@ HOST = BASE["STATIC"] | {
     "known.names": {"HOROVOD_": ["HOROVOD_AUTOTUNE", "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD"]},
     "mpi.parameters": ["btl", "btl_tcp_if_include", "btl_tcp_if_exclude", "pml", "mpi_yield_when_idle"],
     "mpi.components": {"btl": ["self", "tcp", "vader", "openib"], "pml": ["ob1"]},
+    "mpi.forms": {"btl": {"type": "string", "words": []}},
     "mpi.threads": True,
     "mpi.cuda": False,
     "mpi.configured": "'--enable-mpirun-prefix-by-default'",
@@ -288,6 +289,11 @@ STATES = {
          (FAIL, "/m/libcudnn.so.9", evidence({"libraries.shadowed": [{"soname": "libcudnn.so.9", "path": "/m/libcudnn.so.9", "hides": "/v/libcudnn.so.9", "loaded": True, "by": "LD_LIBRARY_PATH"}]})),
          (WARN, "/m/libz.so.1", evidence({"libraries.shadowed": [{"soname": "libz.so.1", "path": "/m/libz.so.1", "hides": "/lib/libz.so.1", "loaded": True, "by": "LD_LIBRARY_PATH"}]}))],
         evidence(lost=["libraries.shadowed"]),
+    ),
+    "settings.parameters": (
+        [(WARN, "OMPI_MCA_x=maybe", evidence(settings(OMPI_MCA_x="maybe") | {"mpi.forms": {"x": {"type": "bool", "words": ["false", "true"]}}})),
+         (WARN, "OMPI_MCA_x=1.5", evidence(settings(OMPI_MCA_x="1.5") | {"mpi.forms": {"x": {"type": "int", "words": []}}}))],
+        evidence(lost=["mpi.forms"]),
     ),
     "libraries.path": (
         [(WARN, "/share/none: absent", evidence(IN_APPTAINER | {"libraries.path": [{"entry": "/share/none", "state": "absent"}]})),

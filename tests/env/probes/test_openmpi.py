@@ -117,6 +117,27 @@ def test_components_that_cannot_be_loaded(tools, verdict, name, status):
     assert len(facts.value("mpi.complaints")) == bool(name)
 
 
+@pytest.mark.parametrize(
+    ("parameter", "value", "status"),
+    [("btl_vader_single_copy_mechanism", "cmaa", Status.WARN),
+     ("btl_vader_single_copy_mechanism", "none", Status.PASS),
+     ("btl_tcp_links", "two", Status.WARN), ("btl_tcp_links", "2", Status.PASS),
+     ("btl_tcp_eager_limit", "64k", Status.PASS), ("mpi_yield_when_idle", "maybe", Status.WARN),
+     ("mpi_yield_when_idle", "yes", Status.PASS), ("pml_base_verbose", "7", Status.PASS),
+     ("btl", "self,tcp", Status.PASS), ("no_such_parameter", "x", Status.PASS)],
+)  # fmt: skip
+def test_values_of_the_real_open_mpi_s_parameters(verdict, real_environ, parameter, value, status):
+    environ = real_environ | {f"OMPI_MCA_{parameter}": value}
+    facts = {**probe_mpi(environ=environ), **probe_settings(environ=environ)}
+    result = verdict("settings.parameters", facts)
+    assert result.status is status, result
+    if parameter == "btl_vader_single_copy_mechanism" and status is Status.WARN:
+        told = subprocess.run(["ompi_info", "--all"], env=environ, capture_output=True, text=True,
+                              check=False)  # fmt: skip
+        assert "An invalid value was supplied" in told.stderr
+        assert result.expected == f"{parameter}: one of cma, emulated, none"
+
+
 def test_a_component_that_was_not_built(tools, verdict):
     result = verdict("settings.components", tools(OMPI_MCA_btl="self,tcp"))
     assert (result.status, result.found) == (

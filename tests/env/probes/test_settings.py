@@ -375,7 +375,8 @@ def test_a_file_that_is_not_where_a_variable_says(home, verdict, tmp_path, name,
      ("SLURM_STDOUTMODE", "/x/%t", Status.WARN), ("SLURM_TASK_PROLOG", "/x", Status.WARN),
      ("SLURM_CPU_FREQ_REQ", "Low", Status.WARN), ("SLURM_OVERCOMMIT", "1", Status.INFO),
      ("OPENBLAS_CORETYPE", "Haswell", Status.PASS),
-     ("OPENBLAS_CORETYPE", "Prescott", Status.INFO)],
+     ("OPENBLAS_CORETYPE", "Prescott", Status.INFO),
+     ("TF_CPP_MIN_LOG_LEVEL", "3", Status.PASS)],  # the training program's own choice
 )  # fmt: skip
 def test_what_a_variable_does_to_a_training(home, verdict, name, value, status):
     assert verdict("settings.harmful", home(**{name: value})).status is status
@@ -409,6 +410,18 @@ def test_the_installed_horovod_says_which_names_it_knows(home, verdict):
         Status.WARN, "write HOROVOD_CYCLE_TIME for HOROVOD_CYCLE_TME",
     )  # fmt: skip
     assert "unknown to the installed Horovod" in result.found
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("PMIX_MCA_gdz", "PMIX_MCA_gds"), ("KERAS_BACKENDS", "KERAS_BACKEND"),
+     ("PRTE_MCA_prte_if_includ", "PRTE_MCA_prte_if_include"), ("PMIX_MCA_gds", None)],
+)  # fmt: skip
+def test_names_of_tools_that_list_none_are_held_against_ours(home, verdict, name, meant):
+    facts = home(**{name: "hash"}) | {"known.names": Fact({}, "x")}
+    result = verdict("settings.names", facts)
+    expected = (Status.WARN, f"write {meant} for {name}") if meant else (Status.PASS, "")
+    assert (result.status, result.fix) == expected
 
 
 def test_nobody_is_asked_for_names_that_nobody_sets():
