@@ -95,6 +95,7 @@ def begin_run(
             position=before.position,
             throughput=before.throughput,
             results=before.results,
+            weights_sha256=before.weights_sha256,
         )
     write_record(folder, record=record)
     return True

@@ -32,7 +32,8 @@ from chexnet.input.fitting import MOST_INPUT_WAIT, advise_on_wait
 from chexnet.labels import FINDINGS
 from chexnet.metrics import Scores
 from chexnet.model import build_model
-from chexnet.records import load_dataset
+from chexnet.networks.weights import NONE, find_weights
+from chexnet.records import hash_file, load_dataset
 from chexnet.run import begin_run, check_folder, fit_config, make_folder, settle_config
 from chexnet.schedule import Seen, learning_rate, watch_plateau
 from chexnet.signals import Interrupted, StopSignal
@@ -137,6 +138,9 @@ def _begin(
     check_folder(job.folder, config=job.asked, data_sha256=record.data_sha256, resume=resume)
     make_folder(job.folder)
     stack.enter_context(RunLock(job.folder, say=job.reporter.say))
+    weights = find_weights(job.config.model, _first_weights(job))
+    if weights:
+        record = dataclasses.replace(record, weights_sha256=hash_file(weights))
     return begin_run(job.folder, config=job.asked, record=record, resume=resume, **kept)
 
 
@@ -193,10 +197,7 @@ def _build(job: Job, *, startup: dict[str, float]) -> Trainer:
         config.model,
         input_size=config.crop_size,
         image_size=config.image_size,
-        # The others get rank 0's by the broadcast, and a run that goes on has its own.
-        weights=config.weights
-        if job.ranks.is_first and not list_checkpoints(job.checkpoints)
-        else "none",
+        weights=_first_weights(job),
         batch_statistics=config.batch_statistics,
         batch_norm_momentum=config.batch_norm_momentum,
         precision=config.precision,
@@ -204,6 +205,14 @@ def _build(job: Job, *, startup: dict[str, float]) -> Trainer:
     trainer = Trainer(model, config=config, films=job.dataset.splits["train"])
     startup["build"] = time.perf_counter() - begun
     return trainer
+
+
+def _first_weights(job: Job) -> str:
+    """Return what this rank's network begins from, as a configuration says it."""
+    # The others get rank 0's by the broadcast, and a run that goes on has its own.
+    if job.ranks.is_first and not list_checkpoints(job.checkpoints):
+        return job.config.weights
+    return NONE
 
 
 class Training:

@@ -24,8 +24,8 @@ from chexnet.pages.report_text import NONE, show_count, show_finding, show_secon
 from chexnet.pages.report_verdict import choose_main, describe_films, describe_split
 from chexnet.results.compare import flatten, without_places
 
-_SOFTWARE = ("data_sha256", "device", "ranks", "lock_sha256", "git_revision", "versions",
-             "horovod", "effective")  # fmt: skip
+_SOFTWARE = ("data_sha256", "weights_sha256", "device", "ranks", "lock_sha256", "git_revision",
+             "versions", "horovod", "effective")  # fmt: skip
 
 
 @dataclass(frozen=True)

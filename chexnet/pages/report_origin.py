@@ -86,6 +86,7 @@ def list_facts(folder: RunFolder) -> list[tuple[str, str]]:
         or ("none: not run in an image" if record else None),
         "data": record.get("data"),
         "data, sha256 of dataset.json": record.get("data_sha256"),
+        "first weights, sha256 of their file": record.get("weights_sha256"),
     }
     facts |= {f"version of {k}": v for k, v in _items(record.get("versions"))}
     facts |= {f"Horovod: {k}": v for k, v in _items(record.get("horovod"))}

@@ -24,7 +24,7 @@ CONFIGURATION, DATA, SOFTWARE, MACHINE, ENVIRONMENT = PARTS = (
     "configuration", "data", "software", "machine", "environment",
 )  # fmt: skip
 _RECORD_PARTS: dict[str, tuple[str, ...]] = {
-    DATA: ("data", "data_sha256"),
+    DATA: ("data", "data_sha256", "weights_sha256"),
     SOFTWARE: ("lock_sha256", "git_revision", "versions", "horovod"),
     MACHINE: ("device", "ranks", "hosts"),
 }

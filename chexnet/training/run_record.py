@@ -44,6 +44,7 @@ class RunRecord:
         device: ``cpu`` or ``gpu``.
         data: folder of the training data.
         data_sha256: hash of its dataset.json, which names every record file's hash.
+        weights_sha256: hash of the file that the network began from; None for random weights.
         lock_sha256: hash of the image's lock ($CHEXNET_LOCK); None outside an image.
         git_revision: of the program's checkout; None where there is none.
         versions: of Python and the packages that compute.
@@ -68,6 +69,7 @@ class RunRecord:
     git_revision: str | None
     versions: Mapping[str, str]
     horovod: Mapping[str, bool]
+    weights_sha256: str | None = None
     ended: str | None = None
     resumed_from: tuple[Mapping[str, int], ...] = ()
     effective: Mapping[str, Any] = field(default_factory=dict)

@@ -70,6 +70,7 @@ def test_one_key_is_nothing_but_that_key(tmp_path, one):
 # Each planted difference, and where it must be found.
 PLANTED = [
     ({"data_sha256": "e" * 64}, ("data", "data_sha256", ("d" * 64, "e" * 64))),
+    ({"weights_sha256": "a" * 64}, ("data", "weights_sha256", (None, "a" * 64))),
     ({"lock_sha256": "f" * 64}, ("software", "lock_sha256", (None, "f" * 64))),
     (
         {"versions": {"python": "3.1", "keras": "3.9"}},
