@@ -26,6 +26,10 @@ _SQUEUE = "%A|%i|%T|%D|%M|%L|%r|%j"
 _SACCT = "JobID,State,NNodes,Elapsed,Reason,JobName"
 _TIMEOUT_S = 30
 _LOG = re.compile(r"slurm-(\d+)-\d+\.log")
+# By one of these a folder is a run's: what a training, or `invoke train` before it, writes there.
+_OF_A_RUN = frozenset(
+    {"config.json", "record.json", "metrics.jsonl", "environment.json", "plan.json"}
+)
 
 
 def submit(script: Path, *, dry_run: bool = False) -> int:
@@ -124,15 +128,7 @@ def _ask(line: Sequence[str], columns: int) -> tuple[list[list[str]], str]:
 
 
 def read_progress(run: Path) -> Progress:
-    """Return how far a run is, as its files tell; they may be half there.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    if not run.is_dir():
-        raise UserError(
-            "a run folder", found=f"no folder {run}", fix="give the --run of a training"
-        )
+    """Return how far a run is, as its files tell; they may be half there."""
     record, config = _read(run / "record.json"), _read(run / "config.json")
     lines = _read_lines(run / "metrics.jsonl")
     last: dict[str, Any] = lines[-1] if lines else {}
@@ -146,6 +142,21 @@ def read_progress(run: Path) -> Progress:
         round(max(0, epochs - len(ended)) * seconds[-1], 1) if known else None,
         record.get("error"),
     )  # fmt: skip
+
+
+def _need_run(run: Path) -> None:
+    """Refuse a folder in which no training was, unless it is empty and one may yet begin.
+
+    Raises:
+        UserError: there is no such folder, or what is in it is of no run.
+    """
+    fix = "give the --run of a training"
+    if not run.is_dir():
+        raise UserError("a run folder", found=f"no folder {run}", fix=fix)
+    names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
+    if names and not any(name in _OF_A_RUN or _LOG.fullmatch(name) for name in names):
+        some = ", ".join(names[:5])
+        raise UserError(f"a run folder at {run}", found=f"no run's files, but {some}", fix=fix)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -176,11 +187,15 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 def show_status(run: Path | None = None, *, as_json: bool = False) -> int:
     """Print the jobs and the progress of a run, or all jobs of this project.
 
+    A job that waits makes its run's folder only once it starts.
+
     Raises:
-        UserError: there is no such run folder.
+        UserError: there is no such run, nor a job that will begin it.
     """
-    progress = read_progress(run) if run else None
     jobs, trouble = find_jobs(run.resolve() if run else None)
+    if run and not jobs:
+        _need_run(run)
+    progress = read_progress(run) if run else None
     if as_json:
         told = {
             "schema_version": 1,
@@ -218,8 +233,15 @@ def render_progress(progress: Progress) -> str:
     if p.left_s is not None:
         lines.append(f"time left   {_duration(p.left_s)} at the speed of the last epoch")
     if p.error:
-        lines.append(f"error       {p.error.splitlines()[0]}")
+        lines.append(f"error       {_found(p.error)}")
     return "\n".join(lines)
+
+
+def _found(error: str) -> str:
+    """Return the line of a message that tells what happened: of ours the one after ``found:``."""
+    lines = error.splitlines()
+    told = (line.removeprefix("found:").strip() for line in lines if line.startswith("found:"))
+    return next(told, lines[0])
 
 
 def _duration(seconds: float) -> str:

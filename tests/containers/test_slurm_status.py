@@ -75,8 +75,45 @@ def test_a_run_that_has_not_begun_or_is_over_promises_nothing(run):
     progress = read_progress(run)
     assert (progress.status, progress.epoch, progress.left_s) == ("", 0, None)
     assert "not begun" in render_progress(progress)
-    with pytest.raises(UserError, match="no-such"):
-        read_progress(run / "no-such")
+
+
+def test_a_folder_of_no_run_is_refused_and_an_empty_one_has_not_begun(commands, tmp_path, capsys):
+    with pytest.raises(UserError, match="no folder .*no-such"):
+        show_status(tmp_path / "no-such")
+    films = tmp_path / "films"
+    films.mkdir()
+    assert show_status(films) == 0
+    assert "status      not begun" in capsys.readouterr().out
+    (films / "Data_Entry_2017.csv").touch()
+    with pytest.raises(UserError, match=r"no run's files, but Data_Entry_2017\.csv") as caught:
+        show_status(films)
+    assert caught.value.exit_code == 2
+    (films / "slurm-7-0.log").touch()  # of a job that proves its nodes and has not trained yet
+    assert show_status(films) == 0
+
+
+def test_a_job_that_waits_is_told_before_its_run_has_a_folder(commands, tmp_path, capsys):
+    """As docs/first-run.md has it: submit, then ask."""
+    commands("squeue", QUEUE)
+    assert show_status(tmp_path / "run1") == 0
+    told = capsys.readouterr().out
+    assert "status      not begun" in told
+    assert "job         12  RUNNING" in told
+    with pytest.raises(UserError, match="no folder"):
+        show_status(tmp_path / "run2")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("expected: to train to the end\nfound:    stopped by SIGTERM in epoch 2\nfix:      resume",
+         "stopped by SIGTERM in epoch 2"),
+        ("MemoryError", "MemoryError"),
+    ],
+)  # fmt: skip
+def test_the_error_of_a_run_is_told_by_what_happened(run, error, told):
+    (run / "record.json").write_text(json.dumps({"status": "failed", "error": error}))
+    assert f"error       {told}" in render_progress(read_progress(run)).splitlines()
 
 
 def test_the_jobs_of_this_project_are_told(commands, run):
