@@ -78,7 +78,7 @@ def test_a_run_that_has_not_begun_or_is_over_promises_nothing(run):
 
 
 def test_a_folder_of_no_run_is_refused_and_an_empty_one_has_not_begun(commands, tmp_path, capsys):
-    with pytest.raises(UserError, match="no folder .*no-such"):
+    with pytest.raises(UserError, match=r"no folder .*no-such"):
         show_status(tmp_path / "no-such")
     films = tmp_path / "films"
     films.mkdir()
