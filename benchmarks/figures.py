@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from containers.scaling_figure import draw_efficiency, new_figure, scale_axis
+from containers.scaling_figure import draw_efficiency, draw_ideal, new_figure, scale_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,9 @@ def draw_series(results: Sequence[Row], *, stand_in: Sequence[Row] = ()) -> Figu
     """
     figure, panels = new_figure(2 if stand_in else 1)
     cores, note = results[0]["cores_per_rank"], results[0]["note"]
-    title = f"{results[0]['model']} on {results[0]['device']}, {cores} core(s) a rank"
+    title = (
+        f"{results[0]['model']} on {results[0]['device']}, {cores} core{'s' * (cores != 1)} a rank"
+    )
     title += f"\n{note}" if note else ""
     _draw_pair(panels[:2], results, title=title)
     if stand_in:
@@ -60,11 +62,9 @@ def _draw_pair(panels: Sequence[Axes], results: Sequence[Row], *, title: str) ->
         ideal = [each * ranks for ranks in xs]
         shares.errorbar(xs, [row["value"] / most for row, most in zip(rows, ideal, strict=True)],
                         yerr=spread(rows, ideal), marker="o", markersize=4, **look)  # fmt: skip
-    rates.plot(numbers, [best * n for n in numbers], "--", color="grey",
-               linewidth=1, label="ideal")  # fmt: skip
-    rates.set_ylim(bottom=0)
+    draw_ideal(rates, numbers, alone=best)
     shares.set_ylim(0, max(1.1, shares.get_ylim()[1]))
-    rates.legend(fontsize="small")
+    shares.legend(loc="lower left", fontsize="small")
     for panel in panels:
         panel.set_xlabel("ranks")
 

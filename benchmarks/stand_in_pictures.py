@@ -16,6 +16,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from containers.scaling_figure import number_axis, write_figure
+
 COLOURS = {"old": "#b5442e", "new": "#d79b2d", "fast": "#33658a"}
 NOTE = "the device is a stand-in that waits {:g} ms a step and uses no core; one rank at a time"
 
@@ -30,12 +32,11 @@ def draw_all(record: Mapping[str, object], *, folder: Path) -> list[Path]:
         folder: takes ``stand-in-rate.svg``, ``stand-in-step.svg`` and ``stand-in-idle.svg``.
     """
     rows: Sequence[Row] = record["results"]  # type: ignore[assignment]
-    folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, draw in (("rate", draw_rates), ("step", draw_steps), ("idle", draw_idle)):
         figure = draw(rows)
         files.append(folder / f"stand-in-{name}.svg")
-        figure.savefig(files[-1], metadata={"Date": None})
+        write_figure(figure, files[-1])
     return files
 
 
@@ -53,6 +54,7 @@ def draw_rates(rows: Sequence[Row]) -> Figure:
     axes.plot(list(limit), list(limit.values()), "--", color="#888888", label="device limit")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    number_axis(axes.yaxis)
     axes.set_xticks(sorted(limit), map(str, sorted(limit)))
     axes.set_xlabel("ranks")
     axes.set_ylabel("images/s of all ranks")
@@ -71,6 +73,7 @@ def draw_steps(rows: Sequence[Row]) -> Figure:
     axes.set_yticks(range(len(rows)), [str(row["name"]) for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")
+    number_axis(axes.xaxis)
     axes.set_xlabel("ms a step; grey: from the longer of input and device to their sum")
     axes.set_title("With overlap a step takes the longer of input and device", fontsize=11)
     return figure

@@ -15,6 +15,7 @@ from env.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Distinct for readers who see few colours (Okabe and Ito 2008).
@@ -40,13 +41,16 @@ def write_figure(figure: Figure, path: Path) -> None:
     Raises:
         UserError: the file's name ends with neither ``.png`` nor ``.svg``.
     """
+    from matplotlib import rc_context
+
     if path.suffix not in SUFFIXES:
         raise UserError("a .png or .svg file", found=str(path), fix="give the picture such a name")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    # No date, so that the same numbers give the same file.
+    # No date and no names by chance, so that the same numbers give the same file.
     metadata = {"Date": None} if path.suffix == ".svg" else {}
-    figure.savefig(partial, dpi=110, metadata=metadata)
+    with rc_context({"svg.hashsalt": path.stem}):
+        figure.savefig(partial, dpi=110, metadata=metadata)
     partial.replace(path)
 
 
@@ -60,10 +64,29 @@ def scale_axis(panel: Axes, numbers: Sequence[int], *, title: str, height: str) 
     panel.grid(visible=True, alpha=0.3)
 
 
+def number_axis(axis: Axis) -> None:
+    """Part a logarithmic axis at 1, 2 and 5 of each power of ten, in plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def draw_ideal(panel: Axes, numbers: Sequence[int], *, alone: float) -> None:
+    """Draw N times one as the straight line that it is where both axes are logarithmic.
+
+    It lies over what reaches it, which a line below would hide.
+    """
+    panel.set_yscale("log", base=10)
+    number_axis(panel.yaxis)
+    panel.plot(numbers, [alone * n for n in numbers], "--", color="black", linewidth=1, zorder=3)
+
+
 def draw_efficiency(panel: Axes, numbers: Sequence[int]) -> None:
-    """Prepare a panel of efficiencies: 0 .. 1, with the ideal."""
+    """Prepare a panel of efficiencies: 0 .. 1, with the ideal; the legend has room in it."""
     scale_axis(panel, numbers, title="efficiency", height="images/s over N times one")
-    panel.axhline(1.0, color="grey", linestyle="--", linewidth=1)
+    panel.axhline(1.0, color="black", linestyle="--", linewidth=1, label="ideal")
     panel.set_ylim(0, 1.1)
 
 
@@ -91,22 +114,20 @@ def draw_prediction(
     numbers = [one.ranks for one in found]
     alone = found[0].images_per_s / found[0].ranks / found[0].efficiency
     scale_axis(rates, numbers, title=title, height="images/s")
-    rates.set_yscale("log", base=10)
-    rates.plot(numbers, [alone * n for n in numbers], "--", color="grey", label="ideal")
+    draw_ideal(rates, numbers, alone=alone)
     draw_efficiency(shares, numbers)
     for (label, line), colour in zip(lines.items(), COLOURS, strict=False):
         xs = [one.ranks for one in line]
-        rates.plot(xs, [one.images_per_s for one in line], color=colour, label=label)
+        rates.plot(xs, [one.images_per_s for one in line], color=colour)
         shares.plot(xs, [one.efficiency for one in line], color=colour, label=label)
     rest = COLOURS[len(lines) :]
     for (label, points), colour, mark in zip((published or {}).items(), rest, MARKS, strict=False):
         shares.plot(list(points), list(points.values()), mark, color=colour, label=label)
     if measured:
         xs, ys = list(measured), list(measured.values())
-        rates.plot(xs, ys, "o", color="black", label="measured")
+        rates.plot(xs, ys, "o", color="black")
         efficiencies = [rate / n / alone for n, rate in measured.items()]
         shares.plot(xs, efficiencies, "o", color="black", label="measured")
-    rates.legend()
     shares.legend(loc="lower left", fontsize="small")
     for panel in (rates, shares):
         panel.set_xlabel("GPUs")
@@ -132,16 +153,17 @@ def draw_validation(
     numbers = list(published)
     scale_axis(rates, numbers, title=title, height="images/s")
     draw_efficiency(shares, numbers)
-    rates.set_yscale("log", base=10)
     alone = published[numbers[0]] / numbers[0]
-    rates.plot(numbers, [alone * n for n in numbers], "--", color="grey", label="ideal")
+    draw_ideal(rates, numbers, alone=alone)
     for (name, line), colour in zip(predicted.items(), COLOURS, strict=False):
-        rates.plot(list(line), list(line.values()), color=colour, label=name)
-        shares.plot(list(line), [rate / n / alone for n, rate in line.items()], color=colour)
-    rates.plot(numbers, list(published.values()), "o", color="black", label="published")
-    shares.plot(numbers, [rate / n / alone for n, rate in published.items()], "o", color="black")
+        rates.plot(list(line), list(line.values()), color=colour)
+        shares.plot(list(line), [rate / n / alone for n, rate in line.items()], color=colour,
+                    label=name)  # fmt: skip
+    rates.plot(numbers, list(published.values()), "o", color="black")
+    shares.plot(numbers, [rate / n / alone for n, rate in published.items()], "o", color="black",
+                label="published")  # fmt: skip
     for panel in (rates, shares):
         panel.axvspan(numbers[0], fitted_to, color="grey", alpha=0.12, label="fitted")
         panel.set_xlabel("GPUs")
-    rates.legend()
+    shares.legend(loc="lower left", fontsize="small")
     return figure

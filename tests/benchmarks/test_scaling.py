@@ -14,7 +14,7 @@ import pytest
 
 import benchmarks
 from benchmarks import scaling, scaling_rank
-from benchmarks.figures import group_cases, spread
+from benchmarks.figures import draw_series, group_cases, spread
 from benchmarks.scaling import Series, cut_launch, parse_inputs, parse_ranks
 from chexnet.prepare import prepare_data
 from chexnet.synthetic import make_sample_data
@@ -68,6 +68,19 @@ def test_the_picture_has_the_spread_of_the_record():
     rows = group_cases(results)["old", "cached"]
     assert spread(rows, [1, 1]) == [[10, 5], [30, 5]]
     assert spread(rows, [100, 200]) == [[0.1, 0.025], [0.3, 0.025]]
+
+
+def test_the_ideal_of_the_picture_is_a_straight_line_over_the_others():
+    rates, shares = draw_series(scaling.describe_series(FOUND, series=SERIES)).axes
+    assert (rates.get_xscale(), rates.get_yscale()) == ("log", "log")
+    ideal = max(rates.lines, key=lambda line: line.get_zorder())
+    assert ideal.get_linestyle() == "--"
+    # Both cases of FOUND do 100 images/s on one rank.
+    assert (list(ideal.get_xdata()), list(ideal.get_ydata())) == ([1, 2], [100, 200])
+    assert rates.get_legend() is None  # which would lie over the lines
+    labels = [text.get_text() for text in shares.get_legend().get_texts()]
+    assert labels == ["ideal", "old, cached", "fast, real"]
+    assert "1 core a rank" in rates.get_title()
 
 
 def test_what_is_printed_says_that_the_cores_are_the_limit():

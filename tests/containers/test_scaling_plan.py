@@ -230,7 +230,10 @@ def test_a_picture_is_drawn(tmp_path):
     for name in ("p.png", "p.svg"):
         show_plan(Request(REQUEST.work, REQUEST.cluster, (1, 4), picture=tmp_path / name))
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
-    assert "<svg" in (tmp_path / "p.svg").read_text()
+    first = (tmp_path / "p.svg").read_text()
+    assert "<svg" in first
+    show_plan(Request(REQUEST.work, REQUEST.cluster, (1, 4), picture=tmp_path / "p.svg"))
+    assert (tmp_path / "p.svg").read_text() == first
     with pytest.raises(UserError, match=r"p\.gif"):
         show_plan(Request(REQUEST.work, REQUEST.cluster, (1,), picture=tmp_path / "p.gif"))
     assert sorted(one.name for one in tmp_path.iterdir()) == ["p.png", "p.svg"]
