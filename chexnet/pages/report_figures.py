@@ -120,10 +120,28 @@ def _pr(one: FindingScores) -> Markup | None:
     if not one.pr:
         return None
     base = one.prevalence or 0
-    lines = [Line("", ((0, base), (1, base)), GREY, "dashed"), Line("", one.pr, ORANGE)]
+    lines = [
+        Line("", ((0, base), (1, base)), GREY, "dashed"),
+        Line("", hold_precision(one.pr), ORANGE),
+    ]
     title = f"Precision and recall of {show_finding(one.finding)}: AUPRC {show_score(one.auprc)}"
     return render_chart(lines, x=_share("recall"), y=_share("precision"), title=title,
                         size=_PANEL)  # fmt: skip
+
+
+def hold_precision(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return the steps below which lies the average precision: recall is gained at a precision.
+
+    A line from point to point would promise what no threshold between them gives (Davis and
+    Goadrich 2006), and more area than the AUPRC that stands beneath.
+    """
+    steps: list[tuple[float, float]] = []
+    before = 0.0
+    for recall, precision in points:
+        if recall > before:
+            steps += [(before, precision), (recall, precision)]
+            before = recall
+    return tuple(steps)
 
 
 def _share(label: str) -> Axis:

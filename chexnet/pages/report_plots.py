@@ -100,7 +100,7 @@ def _plot_roc(main: Evaluation) -> Figure | None:
         f"True over false positives, {main.num_examples:,} {main.split} films: "
         f"mean AUROC {show_score(main.mean_auroc)}"
     )
-    return _small_multiples(shown, draw, title=title)
+    return _small_multiples(shown, draw, title=title, x="false positives", y="true positives")
 
 
 def _plot_calibration(main: Evaluation) -> Figure | None:
@@ -113,10 +113,17 @@ def _plot_calibration(main: Evaluation) -> Figure | None:
     shown = [one for one in main.findings if one.calibration]
     method = main.calibration.get("method", "none")
     title = f"Observed over predicted share, {main.split} films (calibration: {_plain(method)})"
-    return _small_multiples(shown, draw, title=title)
+    return _small_multiples(shown, draw, title=title, x="predicted", y="observed")
 
 
-def _small_multiples(shown: Sequence[FindingScores], draw: Any, *, title: str) -> Figure | None:  # noqa: ANN401
+def _small_multiples(
+    shown: Sequence[FindingScores],
+    draw: Any,
+    *,
+    title: str,
+    x: str,
+    y: str,  # noqa: ANN401
+) -> Figure | None:
     if not shown:
         return None
     rows = -(-len(shown) // _COLUMNS)
@@ -127,12 +134,14 @@ def _small_multiples(shown: Sequence[FindingScores], draw: Any, *, title: str) -
     for axes, one in zip(places, shown, strict=False):
         draw(axes, one)
         axes.tick_params(labelsize=7)
+        axes.set_xlabel(x, fontsize=7, labelpad=1)
+        axes.set_ylabel(y, fontsize=7, labelpad=1)
         axes.set_box_aspect(1)
     for axes in list(figure.axes)[len(shown) :]:
         axes.set_axis_off()
     # Not "constrained": arranging 15 frames takes longer than drawing them.
-    figure.subplots_adjust(left=0.04, right=0.98, top=1 - 0.7 / height, bottom=0.5 / height,
-                           hspace=0.35, wspace=0.25)  # fmt: skip
+    figure.subplots_adjust(left=0.05, right=0.98, top=1 - 0.7 / height, bottom=0.6 / height,
+                           hspace=0.4, wspace=0.3)  # fmt: skip
     return figure
 
 

@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import jsonschema
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from sklearn.metrics import average_precision_score
 
 from benchmarks.report_run import AUROCS, PUBLISHED, make_data, make_run, write
 from chexnet.errors import UserError
@@ -20,8 +23,10 @@ from chexnet.labels import FINDINGS
 from chexnet.pages.report import render_report, write_report
 from chexnet.pages.report_compare import write_comparison
 from chexnet.pages.report_data import load_folder
+from chexnet.pages.report_figures import hold_precision
 from chexnet.pages.report_origin import list_commands
 from chexnet.pages.report_text import show_threshold
+from chexnet.results.curves import pr_curve
 from env.binding import load_plan
 from env.stack import PROJECT
 
@@ -252,11 +257,27 @@ def test_a_file_that_goes_meanwhile_is_not_listed(run):
     assert dict(load_folder(run).files)["checkpoints/"] == 1000
 
 
+def test_the_mean_stands_under_no_number_of_films_with_it(full_run):
+    *_, mean = rows(section(read(render_report(load_folder(full_run))), "scores"))
+    assert mean[:2] == ["mean", ""]
+
+
+def test_below_the_steps_of_precision_lies_the_average_precision():
+    labels, scores = np.array([0, 1, 0, 1, 1, 0, 0]), np.array([0.9, 0.8, 0.7, 0.6, 0.6, 0.4, 0.1])
+    curve = pr_curve(labels, scores=scores)
+    steps = hold_precision(list(zip(curve["recall"], curve["precision"], strict=True)))
+    pairs = list(pairwise(steps))
+    assert all(x0 == x1 or y0 == y1 for (x0, y0), (x1, y1) in pairs)
+    area = sum((x1 - x0) * y1 for (x0, _), (x1, y1) in pairs)
+    assert area == pytest.approx(average_precision_score(labels, scores))
+    assert (steps[0][0], steps[-1][0]) == (0, 1)
+
+
 def test_refused_published_results_are_named_as_such(run):
     refused = {"comparable": [], "refused": "the split patient is not NIH's"}
     change(run / "evaluation.json", published=refused, split_kind="patient")
     tree = read(render_report(load_folder(run)))
-    assert "the split patient is not NIH's" in texts(section(tree, "published"))
+    assert "scores. The split patient is not NIH's" in texts(section(tree, "published"))
     assert "Wang" not in texts(tree)
 
 
