@@ -20,16 +20,16 @@ from rich.console import Console
 
 from chexnet import distributed
 from chexnet.counter import Counter
-from chexnet.data.boxes import BOX_LIST, load_boxes
 from chexnet.distributed import Ranks
 from chexnet.errors import UserError, unknown_name
+from chexnet.files import make_folder_of
 from chexnet.metrics import Scores
 from chexnet.networks.loading import BEST, LAST, Loaded, check_films, is_own, load_run
 from chexnet.prediction.gallery import write_gallery
 from chexnet.prediction.heatmaps import make_heatmaps
 from chexnet.progress import Reporter
 from chexnet.records import Dataset, hash_file, load_dataset
-from chexnet.results.agreement import measure_agreement, place_boxes, summarise
+from chexnet.results.agreement import BoxList, find_boxes, measure_agreement, summarise
 from chexnet.results.calibration import (
     NONE,
     Calibration,
@@ -43,6 +43,7 @@ from chexnet.results.evaluation import (
     VALIDATION,
     Assessed,
     assess,
+    evaluation_path,
     name_films,
     score,
     write_evaluation,
@@ -160,6 +161,8 @@ def evaluate(run: Path, *, request: Request) -> dict[str, Any]:
     config = load_run_config(run)
     ranks = distributed.start()
     device = _select_device(request.device or config.device, plan=request.plan, ranks=ranks)
+    if ranks.is_first:
+        make_folder_of(evaluation_path(run))  # before anything is computed
     dataset = load_dataset(request.data or find_data(run))
     _check_request(request, dataset=dataset)
     overlap = distributed.on_first(
@@ -174,18 +177,21 @@ def evaluate(run: Path, *, request: Request) -> dict[str, Any]:
     say = _say_aside if request.as_json and ranks.is_first else reporter.say
     if not overlap.own:
         say(f"note: {dataset.root} is not what the run was trained on")
+    boxes = find_boxes(request.boxes, dataset=dataset, split=request.split)
+    if boxes.there and not boxes.placed:
+        say(f"no film of the split {request.split} has a box in {boxes.file}")
     loaded = load_run(run, checkpoint=request.checkpoint, device=device, say=say)
     check_films(loaded.description, dataset=dataset, where=loaded.path)
     work = _Work(run, request, ranks, dataset, loaded, overlap, reporter, say)
     predict = make_predict(loaded.model, input_size=work.crop_px)
     predictions = _predict(work, predict, split=request.split)
-    boxes = _compare_boxes(work)
+    agreement = _compare_boxes(work, boxes)
     validation = predictions if request.split == VALIDATION else None
     if validation is None and dataset.splits[VALIDATION].num_examples:
         validation = _predict(work, predict, split=VALIDATION)
     if not ranks.is_first:
         return {}
-    return _finish(work, predictions=predictions, validation=validation, boxes=boxes)
+    return _finish(work, predictions=predictions, validation=validation, boxes=agreement)
 
 
 def score_split(
@@ -221,26 +227,19 @@ def _predict(work: _Work, predict: Predict, *, split: str) -> Predictions:
         )  # fmt: skip
 
 
-def _compare_boxes(work: _Work) -> dict[str, Any] | None:
+def _compare_boxes(work: _Work, boxes: BoxList) -> dict[str, Any] | None:
     """Return how heat maps agree with the boxes on films of the split; None without any."""
-    request, dataset = work.request, work.dataset
-    path = request.boxes or dataset.root / BOX_LIST
-    if not request.boxes and not path.is_file():
+    if not boxes.placed:
         return None
-    placed = place_boxes(
-        load_boxes(path), dataset=dataset, split=request.split, source=path.parent
-    )  # fmt: skip
-    if not placed:
-        work.say(f"no film of the split {request.split} has a box in {path}")
-        return None
+    request, placed = work.request, boxes.placed
     share = -(-len({box.film for box in placed}) // work.ranks.size)
     with work.count("films with boxes", total=share) as counter:
         measured = measure_agreement(
             make_heatmaps(work.loaded.model, method=request.method), placed=placed,
-            dataset=dataset, split=request.split, crop_px=work.crop_px, ranks=work.ranks,
+            dataset=work.dataset, split=request.split, crop_px=work.crop_px, ranks=work.ranks,
             progress=counter,
         )  # fmt: skip
-    return summarise(measured, placed=placed, file=path, method=request.method)
+    return summarise(measured, placed=placed, file=boxes.file, method=request.method)
 
 
 def _finish(

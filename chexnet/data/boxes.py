@@ -50,7 +50,7 @@ def load_boxes(path: Path) -> list[Box]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(
             f"NIH's list of boxes in {path}",
-            found=str(error),
+            found=getattr(error, "strerror", None) or str(error),
             fix="take the list as NIH ships it",
         ) from error
 

@@ -6,9 +6,9 @@ has charts of its own (``report_figures``), which follow its colours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chexnet.pages.report_data import RunFolder
 from chexnet.pages.report_scores import Evaluation, FindingScores
@@ -118,11 +118,11 @@ def _plot_calibration(main: Evaluation) -> Figure | None:
 
 def _small_multiples(
     shown: Sequence[FindingScores],
-    draw: Any,
+    draw: Callable[[Axes, FindingScores], None],
     *,
     title: str,
     x: str,
-    y: str,  # noqa: ANN401
+    y: str,
 ) -> Figure | None:
     if not shown:
         return None

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from chexnet import distributed, nih
-from chexnet.data.boxes import Box
+from chexnet.data.boxes import BOX_LIST, Box, load_boxes
 from chexnet.data.films import load_films
 from chexnet.data.stored import read_films
 from chexnet.distributed import Ranks
@@ -46,6 +46,35 @@ class PlacedBox:
     film: int
     finding: int
     area: Area
+
+
+@dataclass(frozen=True)
+class BoxList:
+    """A list of boxes, and what of it lies on films of a split.
+
+    Attributes:
+        file: the list.
+        placed: its boxes on films of the split.
+        there: whether there is such a file; one that nobody asked for may be missing.
+    """
+
+    file: Path
+    placed: list[PlacedBox]
+    there: bool = True
+
+
+def find_boxes(asked: Path | None, *, dataset: Dataset, split: str) -> BoxList:
+    """Return the boxes of the list that was asked for, else of the one in the data folder.
+
+    Raises:
+        UserError: the list cannot be read.
+    """
+    file = asked or dataset.root / BOX_LIST
+    if not asked and not file.is_file():
+        return BoxList(file, [], there=False)
+    return BoxList(
+        file, place_boxes(load_boxes(file), dataset=dataset, split=split, source=file.parent)
+    )
 
 
 def place_boxes(

@@ -163,7 +163,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         stored = str(arrays.pop("sha256"))
         data = json.loads(str(arrays["description"]))
     except UNREADABLE as error:
-        reason = str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise UserError("a whole checkpoint", found=f"{path}: {reason}", fix=fix) from error
     if stored != _hash_arrays(arrays):
         raise UserError("a whole checkpoint", found=f"{path}: its hash differs", fix=fix)

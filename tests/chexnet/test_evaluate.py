@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -401,9 +402,21 @@ def test_weights_of_mixed_precision_are_scored_in_single_on_a_cpu(run):
     np.testing.assert_allclose(p, exact, atol=1e-7)  # in half they differ by 1e-4
 
 
+def test_a_run_that_cannot_be_written_to_is_told_before_films_are_predicted(
+    run, capsys, monkeypatch
+):
+    """As on a file system that is mounted to be read only, where access(2) says no to root too."""
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != run)
+    told = refused(run, capsys)
+    assert f"no permission to write in {run}" in told
+    assert "films predicted" not in told
+
+
 def test_wrong_use_is_told_with_what_would_be_right(run, capsys, tmp_path):
     assert "test, train, validation" in refused(run, capsys, "--split", "tests")
     assert "Wang 2017 on NIH" in refused(run, capsys, "--beside", "Wang 2017")
     assert "at least 40 resamples" in refused(run, capsys, "--resamples", "39")
-    assert "No such file" in refused(run, capsys, "--boxes", str(tmp_path / "none.csv"))
+    told = refused(run, capsys, "--boxes", str(tmp_path / "none.csv"))
+    assert "found:    No such file or directory" in told
+    assert "films predicted" not in told  # of NIH's test list that is an hour on a CPU
     assert "config.json" in refused(tmp_path, capsys)
