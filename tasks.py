@@ -1,6 +1,7 @@
 """The project's commands, where Invoke looks for them. The tasks lie in `commands`, by theme."""
 
 from invoke import Collection
+from invoke.parser.parser import ParseMachine
 
 from commands import (
     benches,
@@ -15,7 +16,9 @@ from commands import (
     scaling,
     training,
 )
+from commands.command import refuse_words
 
+ParseMachine.error = refuse_words
 namespace = Collection()
 themes = (
     images,

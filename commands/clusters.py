@@ -59,6 +59,7 @@ def slurm_script(
     output: str = "",
 ) -> None:
     """Render a Slurm job: prove the nodes, train, go on after preemption and lost nodes."""
+    from chexnet.config import load_config
     from containers.slurm_script import JobRequest, read_program, render_script
     from env.atomic import write_text
 
@@ -69,6 +70,8 @@ def slurm_script(
     place = enterable(image)
     there = str(place.absolute() if place and place.exists() else place or "")
     configuration = optional_path(config)
+    # A mistake in it would be told by a job that has waited for its nodes.
+    load_config(configuration, settings=set or ())
     request = JobRequest(
         Path(data).absolute(), Path(run).absolute(), nodes, gpus_per_node, ranks_per_node,
         there, cpus_per_gpu, mem, time, partition, account, array,

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from invoke import Argument, Exit, Program, Task, task
+from invoke.parser.parser import ParseMachine
 
 from chexnet.files import NO_ROOM
 from env.errors import UserError
@@ -114,6 +117,7 @@ def command(
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> None:
             kwargs.pop("help", None)
+            _fill_standard_files()
             try:
                 code = function(*args, **kwargs) or 0
                 sys.stdout.flush()  # so that a reader who has gone is met here
@@ -150,6 +154,35 @@ def command(
 
 def _exit(expected: str, found: str, fix: str, *, code: int = 2) -> Exit:
     return Exit(str(UserError(expected, found=found, fix=fix)), code=code)
+
+
+def _fill_standard_files() -> None:
+    """Open what was closed before the start, lest a file of ours take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.set_inheritable(handle, True)
+            setattr(sys, name, os.fdopen(handle, "w" if number else "r", closefd=False))
+
+
+def refuse_words(machine: ParseMachine, message: str) -> NoReturn:
+    """Tell what Invoke's parser does not take like any mistake; it would exit with 1 by itself.
+
+    Args:
+        machine: the parser, at the word.
+        message: what Invoke says of it.
+
+    Raises:
+        Exit: always.
+    """
+    name = machine.context.name if machine.context else None
+    said = re.sub(r"<Argument: ([\w-]+).*?>", lambda match: f"--{match[1]}", message)
+    word = re.search(r"'([^']+)' is!", said)
+    known = [*machine.context.flags, *machine.contexts] if machine.context else machine.contexts
+    close = get_close_matches(word[1], known, n=1) if word else []
+    fix = f"invoke {name} --help" if name else "invoke --list"
+    raise _exit(f"words that invoke {name} takes" if name else "a task of invoke --list", said,
+                f"write {close[0]}; see {fix}" if close else f"see {fix}")  # fmt: skip
 
 
 def required(**values: str | None) -> None:

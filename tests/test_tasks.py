@@ -71,6 +71,16 @@ def test_a_reader_that_has_read_enough_is_no_mistake(typed):
     assert done.returncode == 128 + signal.SIGPIPE  # as of a program that the signal ends
 
 
+@pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2)])
+def test_what_was_closed_before_the_start_is_no_mistake(tmp_path, closed):
+    shut = " ".join(f"{number}>&-" for number in closed)
+    line = f'"$1" -m invoke --search-root "$2" recipe --stack cpu --format docker {shut}'
+    told = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, str(PROJECT)], capture_output=True, text=True
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
 def test_a_full_disk_is_no_wrong_use():
     command = [sys.executable, "-m", "invoke", "--search-root", str(PROJECT), "stacks", "--json"]
     with Path("/dev/full").open("wb") as full:
@@ -120,6 +130,16 @@ MISTAKES = [
         ("train", "--data", "empty", "--run", "r", "--set", "batchsize=4"),
         2, ["batchsize", "batch_size"],
     ),
+    (("train", "--rank", "2"), 2, ["'--rank'", "write --ranks", "invoke train --help"]),
+    (("trian",), 2, ["'trian'", "write train", "invoke --list"]),
+    (("train", "data"), 2, ["'data'", "invoke train --help"]),
+    (("train", "--data"), 2, ["--data", "needed value"]),
+    (("compare", "empty"), 2, ["'other'", "invoke compare --help"]),
+    (
+        ("slurm-script", "--data", "d", "--run", "r", "--set", "batchsize=4"),
+        2, ["batchsize", "batch_size"],
+    ),
+    (("slurm-script", "--data", "d", "--run", "r", "--config", "no.toml"), 2, ["no.toml"]),
     (("evaluate", "--run", "nowhere"), 2, ["nowhere", "invoke train"]),
     (("evaluate", "--run", "empty"), 2, ["config.json"]),
     (("predict", "--run", "empty"), 2, ["--input"]),

@@ -7,6 +7,7 @@ import pytest
 from chexnet.config import CHOICES, KEYS, MODELS, list_presets
 from chexnet.networks.preset import load_presets
 from chexnet.pages.report import PAGE as REPORT
+from chexnet.results.evaluation import evaluation_path
 from chexnet.run import ALLOWED_BEFORE, FILES
 from chexnet.training.events import EVENTS
 from chexnet.training.horovod_settings import AUTOTUNE_LOG
@@ -46,6 +47,12 @@ def test_presets_and_networks_are_all_there():
 def test_every_file_of_a_run_is_told():
     files = {*FILES, *ALLOWED_BEFORE, AUTOTUNE_LOG, EVENTS, REPORT} - {"records"}
     assert files - TOLD == set()
+
+
+def test_the_files_of_an_evaluation_of_other_data_are_told():
+    path = evaluation_path(PROJECT, split="<split>", other="<hash>")
+    assert path.name in TOLD
+    assert path.name.replace("evaluation", "predictions").replace(".json", ".csv") in TOLD
 
 
 def test_links_lead_somewhere():
