@@ -5,6 +5,8 @@
 Decodes the same films on one thread with each PNG library at hand and with Pillow in one process
 a core at once, and prepares them with one process a core, in rounds that alternate. The goal is
 0.9 of cores times the fastest decoder; what decoding alone loses with every core busy is told.
+Films come under several names each (`--names`), so that the command's start weighs little, as it
+does in a night's run.
 """
 
 from __future__ import annotations
@@ -69,6 +71,28 @@ def _decode_all(films: list[Path]) -> None:
         decode_with_pillow(path)
 
 
+def repeat_films(source: Path, *, folder: Path, names: int) -> Path:
+    """Return a folder in NIH's layout with each film of another under several names, as links."""
+    repeated = folder / "source"
+    (repeated / "images").mkdir(parents=True)
+    for name, path in nih.find_images(source).items():
+        for copy in _names(name, names):
+            (repeated / "images" / copy).symlink_to(path.resolve())
+    table = nih.find_table(source)
+    for listed in (table, source / nih.TRAIN_VAL_LIST, source / nih.TEST_LIST):
+        lines = listed.read_text().splitlines()
+        new = lines[:1] if listed == table else []
+        for name, sign, rest in (line.partition(",") for line in lines[len(new) :]):
+            new += [f"{copy}{sign}{rest}" for copy in _names(name, names)]
+        (repeated / listed.name).write_text("\n".join(new) + "\n")
+    return repeated
+
+
+def _names(name: str, count: int) -> list[str]:
+    path = Path(name)
+    return [f"{path.stem}_{number}{path.suffix}" for number in range(count)]
+
+
 def measure_preparation(source: Path, *, format: str, size_px: int, num_films: int) -> float:
     """Return films/s of the command with one process a core, from its start to its end.
 
@@ -85,8 +109,15 @@ def measure_preparation(source: Path, *, format: str, size_px: int, num_films: i
         return num_films / (time.perf_counter() - begun)
 
 
-def measure(source: Path, *, films: list[Path], rounds: int) -> dict[str, list[float]]:
-    """Return films/s of every decoder and every preparation, by round."""
+def measure(source: Path, *, films: list[Path], rounds: int, names: int) -> dict[str, list[float]]:
+    """Return films/s of every decoder and every preparation, by round.
+
+    Args:
+        source: what is prepared.
+        films: what is decoded.
+        rounds: how often.
+        names: how many films of the source each of those is.
+    """
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     found: dict[str, list[float]] = {}
@@ -101,7 +132,7 @@ def measure(source: Path, *, films: list[Path], rounds: int) -> dict[str, list[f
         found.setdefault(TOGETHER, []).append(measure_together(pool, films=films, cores=cores))
         for format, size_px in (("fast", 256), ("fast", 320), ("encoded", 256)):
             rate = measure_preparation(source, format=format, size_px=size_px,
-                                       num_films=len(films))  # fmt: skip
+                                       num_films=names * len(films))  # fmt: skip
             found.setdefault(f"prepare-data: {format}, {size_px} px", []).append(rate)
         told = ", ".join(f"{name} {rates[-1]:.0f}/s" for name, rates in found.items())
         print(f"round {nth + 1}/{rounds}: {told}", file=sys.stderr, flush=True)
@@ -110,7 +141,7 @@ def measure(source: Path, *, films: list[Path], rounds: int) -> dict[str, list[f
 
 
 def describe(
-    found: dict[str, list[float]], *, films: list[Path]
+    found: dict[str, list[float]], *, films: list[Path], names: int
 ) -> tuple[list[dict[str, object]], dict[str, float]]:
     """Return the results and ratios of the record."""
     cores = len(os.sched_getaffinity(0))
@@ -128,7 +159,7 @@ def describe(
     }
     reached = ratios["prepare-data: fast, 256 px / (cores x fastest decoder)"]
     results += [
-        {"name": "films", "value": len(films), "unit": "films", "cores": cores,
+        {"name": "films", "value": len(films), "unit": "films", "cores": cores, "names": names,
          "bytes_per_film": round(sum(path.stat().st_size for path in films) / len(films))},
         {"name": "goal: prepare-data, fast, 256 px", "value": reached, "unit": "times",
          "goal": GOAL, "met": reached >= GOAL},
@@ -147,14 +178,17 @@ def main() -> None:
     parser.add_argument("--source", type=Path, required=True, help="films as NIH ships them")
     parser.add_argument("--output", type=Path, required=True, help="the record, a JSON file")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--names", type=int, default=1, help="under which each film is prepared")
     options = parser.parse_args()
     films = sorted(nih.find_images(options.source).values())
-    found = measure(options.source, films=films, rounds=options.rounds)
-    results, ratios = describe(found, films=films)
+    with tempfile.TemporaryDirectory(dir=options.output.parent) as folder:
+        source = repeat_films(options.source, folder=Path(folder), names=options.names)
+        found = measure(source, films=films, rounds=options.rounds, names=options.names)
+    results, ratios = describe(found, films=films, names=options.names)
     write_record(
         options.output, packages=PACKAGES, results=results, ratios=ratios,
         command=["python", "-m", "benchmarks.preparation", "--source", options.source.name,
-                 "--rounds", str(options.rounds)],
+                 "--rounds", str(options.rounds), "--names", str(options.names)],
     )  # fmt: skip
     for name, ratio in ratios.items():
         print(f"{ratio:.3f}  {name}")
