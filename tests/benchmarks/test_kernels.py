@@ -10,9 +10,16 @@ from benchmarks.kernels import count_kernels
 from env.stack import PROJECT
 
 
-def entry(kind, architecture, code=b"x" * 40):
-    head = struct.pack("<HHIQ", kind, 0x101, 64, len(code)) + b"\0" * 12
-    return (head + struct.pack("<I", architecture)).ljust(64, b"\0") + code
+def entry(kind, architecture, *, version=(7, 1), code=b"x" * 40):
+    """Return an entry: the version's minor number comes first, as numbers are laid out there."""
+    head = struct.pack("<HHIQ", kind, 0x101, 64, len(code)) + b"\0" * 8
+    minor = struct.pack("<HH", version[1], version[0])
+    return (head + minor + struct.pack("<I", architecture)).ljust(64, b"\0") + code
+
+
+def ptx(architecture, *, version, target):
+    text = f"//\n\n.version {version[0]}.{version[1]}\n.target {target}\n.address_size 64\n"
+    return entry(1, architecture, version=version, code=text.encode())
 
 
 def fat_binary(*entries):
@@ -22,17 +29,22 @@ def fat_binary(*entries):
 
 LIBRARY = b"".join([
     b"\x7fELF", b"\0" * 100,
-    fat_binary(entry(2, 70), entry(2, 80), entry(1, 90)), b"text between",
+    fat_binary(entry(2, 70), entry(2, 80), ptx(90, version=(8, 5), target="sm_90a")), b"text",
     struct.pack("<I", 0xBA55ED50), b"a number that is no fat binary",
-    fat_binary(entry(2, 70), entry(2, 80), entry(2, 90), entry(1, 90)),
+    fat_binary(entry(2, 70), entry(2, 80), entry(2, 90), entry(1, 90, version=(8, 3))),
+    fat_binary(entry(2, 70), entry(2, 80), ptx(90, version=(8, 5), target="sm_90a")),
+    fat_binary(ptx(90, version=(7, 10), target="sm_90")),
 ])  # fmt: skip
 
 
-def test_code_is_counted_by_kind_and_architecture(tmp_path):
+def test_contents_are_counted_with_the_version_and_the_target_of_ptx(tmp_path):
     (tmp_path / "x.so").write_bytes(LIBRARY)
+    older = {("binary", "sm_70", ""), ("binary", "sm_80", "")}
     assert count_kernels(tmp_path / "x.so") == {
-        ("binary", 70): 2, ("binary", 80): 2, ("binary", 90): 1, ("ptx", 90): 2,
-    }  # fmt: skip
+        frozenset({*older, ("ptx", "sm_90a", "8.5")}): 2,
+        frozenset({*older, ("binary", "sm_90", ""), ("ptx", "sm_90", "8.3")}): 1,
+        frozenset({("ptx", "sm_90", "7.10")}): 1,
+    }
 
 
 def test_a_library_without_kernels(tmp_path):
@@ -47,6 +59,11 @@ def test_the_record_of_a_wheel(tmp_path):
     command = [sys.executable, "-m", "benchmarks.kernels", wheel, "--output", tmp_path / "r.json"]
     subprocess.run(command, cwd=PROJECT, check=True)
     record = json.loads((tmp_path / "r.json").read_text())
-    found = {(r["kind"], r["architecture"]): r["value"] for r in record["results"]}
-    assert found["binary", "sm_90"] == 1
-    assert list(record["ratios"].values()) == [0.5]
+    found = [(r["value"], r["binary"], r["ptx"]) for r in record["results"]]
+    assert sorted(found) == [
+        (1, [], ["sm_90 7.10"]),
+        (1, ["sm_70", "sm_80", "sm_90"], ["sm_90 8.3"]),
+        (2, ["sm_70", "sm_80"], ["sm_90a 8.5"]),
+    ]
+    # Of three sets with machine code one has it for the newest GPU.
+    assert list(record["ratios"].values()) == [0.333]
