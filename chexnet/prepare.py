@@ -32,6 +32,7 @@ from chexnet.data.splits import LISTED_SIDES, SPLIT_KINDS, split_films
 from chexnet.errors import EXIT_FAILED, UserError, name_some, unknown_name
 from chexnet.folders import new_folder
 from chexnet.labels import FINDINGS
+from chexnet.quiet import quiet_import
 
 SMALLEST_PX, LARGEST_PX = 8, 4096
 # Of a film beside its pixels: its line of the table, its label, its share of dataset.json.
@@ -89,7 +90,7 @@ def prepare_data(
     total = sum(map(len, placed.values()))
     work = json.dumps({**head, "folder": str(source.resolve())}, sort_keys=True)
     with new_folder(output, marker=records.DESCRIPTION, force=force, work=work) as folder:
-        _check_space(folder, num_bytes=total * (size_px**2 + BYTES_BESIDE))
+        _make_ready(folder, num_bytes=total * (size_px**2 + BYTES_BESIDE), format=format)
         sides = {
             side: plan_shards(side, films=films, format=format) for side, films in placed.items()
         }
@@ -157,6 +158,14 @@ def _check_options(
             found=f"--lists {lists} with --split {split}",
             fix="add --split lists, or leave --lists out",
         )
+
+
+def _make_ready(folder: Path, *, num_bytes: int, format: str) -> None:
+    """Look for room, and import what writes records: later it would greet amid the progress."""
+    _check_space(folder, num_bytes=num_bytes)
+    if format == "encoded":
+        with quiet_import():
+            import tensorflow  # noqa: F401
 
 
 def _place_films(

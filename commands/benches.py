@@ -34,7 +34,10 @@ def bench_pipeline(
     gpu_rate: float = 700.0,
 ) -> None:
     """Measure what input this machine can feed, and say what stops it from more."""
-    from benchmarks.pipeline import run_benchmark
+    from chexnet.quiet import quiet_import
+
+    with quiet_import():
+        from benchmarks.pipeline import run_benchmark
 
     required(data=" ".join(data or ()), output=output)
     run_benchmark(

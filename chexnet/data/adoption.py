@@ -17,6 +17,7 @@ from chexnet.errors import UserError
 from chexnet.labels import FINDINGS, decode_findings
 from chexnet.nih import Film
 from chexnet.parallel import map_in_order
+from chexnet.quiet import quiet_import
 
 # How the files of each side begin.
 PREFIXES = {"train": ("train",), "validation": ("validation", "valid", "val"), "test": ("test",)}
@@ -97,7 +98,8 @@ def _read_file(path: Path) -> tuple[records.Shard, list[tuple[Film, int]]]:
 
 
 def _examples(path: Path) -> Iterator[bytes]:
-    import tensorflow as tf
+    with quiet_import():
+        import tensorflow as tf
 
     try:
         yield from tf.data.TFRecordDataset(str(path)).as_numpy_iterator()

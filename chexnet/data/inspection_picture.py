@@ -45,7 +45,8 @@ def draw_inspection(inspection: Inspection, *, output: Path) -> None:
     together = np.array(inspection.together)
     alone = np.diag(together)
     share = together / np.maximum(alone[:, None], 1)
-    np.fill_diagonal(share, 0)
+    np.fill_diagonal(share, np.nan)  # blank: each film of a finding has it
+    highest = float(np.nanmax(share))
     figure = Figure(figsize=(13, 6.5), layout="constrained")
     bars, matrix = figure.subplots(1, 2, width_ratios=(1, 2.2))
     names = [finding.replace("_", " ") for finding in FINDINGS]
@@ -58,14 +59,13 @@ def draw_inspection(inspection: Inspection, *, output: Path) -> None:
     for place, count in zip(places, alone.tolist(), strict=True):
         bars.annotate(f" {count:,}", (count, place), va="center", fontsize=8)
     bars.margins(x=0.18)
-    shown = matrix.imshow(share, cmap="cividis", vmin=0, vmax=max(0.01, float(share.max())))
+    shown = matrix.imshow(share, cmap="cividis", vmin=0, vmax=max(0.01, highest))
     matrix.set_xticks(places, names, rotation=50, ha="right", fontsize=8)
     matrix.set_yticks(places, names, fontsize=8)
-    middle = float(share.max()) / 2
     for row in places:
         for column in places:
             if row != column and together[row, column]:
-                dark = share[row, column] < middle
+                dark = share[row, column] < highest / 2
                 matrix.text(column, row, f"{together[row, column]:,}", ha="center", va="center",
                             fontsize=6, color="white" if dark else "black")  # fmt: skip
     matrix.set_title("films that have both; colour: share of the row's films", fontsize=10)

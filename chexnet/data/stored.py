@@ -16,6 +16,7 @@ from chexnet.data.films import load_films
 from chexnet.errors import EXIT_FAILED, UserError
 from chexnet.input.mapped import FilmArrays
 from chexnet.input.order import Turns
+from chexnet.quiet import quiet_import
 
 
 def read_films(
@@ -59,7 +60,8 @@ def read_records(
     Raises:
         UserError: a record holds no film of the data's size; names the film (exit code 1).
     """
-    import tensorflow as tf
+    with quiet_import():
+        import tensorflow as tf
 
     stream = tf.data.TFRecordDataset(dataset.shard_paths(split))
     parse = partial(records.parse_example, image_size=dataset.image_size)

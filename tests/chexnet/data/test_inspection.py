@@ -7,6 +7,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from PIL import Image
 from rich.console import Console
 
@@ -220,13 +221,28 @@ def test_the_schema_lies_beside_the_code():
     assert inspection.SCHEMA.parent == Path(inspection.__file__).parent
 
 
-def test_a_picture_shows_what_the_table_says(folder, tmp_path):
+def drawn_shares(monkeypatch, *, found, output):
+    """Return what the matrix of the picture is coloured by."""
+    drawn = []
+    real = Axes.imshow
+    monkeypatch.setattr(
+        Axes, "imshow", lambda *args, **options: drawn.append(real(*args, **options)) or drawn[-1]
+    )
+    draw_inspection(found, output=output)
+    return drawn[0].get_array()
+
+
+def test_a_picture_shows_what_the_table_says(folder, tmp_path, monkeypatch):
     picture = tmp_path / "new" / "findings.svg"
     assert main(["inspect-data", str(folder), "--picture", str(picture)]) == 0
     found = inspect_data(folder, workers=1)
     # The matrix is drawn from these: Cardiomegaly and Emphysema come together on a.png alone.
     assert found.together[FINDINGS.index("Cardiomegaly")][FINDINGS.index("Emphysema")] == 1
     assert picture.read_text().count("<svg") == 1
+    # Of a finding with itself nothing is coloured: the least share of others is no share of it.
+    assert drawn_shares(monkeypatch, found=found, output=picture).mask.tolist() == (
+        np.eye(len(FINDINGS), dtype=bool).tolist()
+    )
     png = tmp_path / "findings.png"
     draw_inspection(found, output=png)
     with Image.open(png) as image:
