@@ -1,6 +1,8 @@
 """The rules: each keeps, breaks and cannot tell; bad files; the search over versions."""
 
 import itertools
+import json
+import re
 import tomllib
 from dataclasses import replace
 
@@ -69,6 +71,71 @@ def test_a_rule_gives_a_reason_a_source_and_a_fix(rule):
     assert rule.sources
 
 
+# What each wheel holds, as read out of it: the number of its fat binaries with a content.
+WHEELS = {}
+for one in json.loads((PROJECT / "benchmarks/results/kernels.json").read_text())["results"]:
+    WHEELS.setdefault(one["name"].removeprefix("tensorflow "), []).append(one)
+_QUOTED = re.compile(
+    r"Of the (?P<all>\S+) sets of kernels in (?P<wheel>\S+)'s wheel (?P<have>\d+) hold machine "
+    r"code for (?P<gpu>sm_\d+), and none for a later GPU: .* from PTX of version (?P<rest>\d\.\d)\. "
+    r"The wheel's PTX goes up to (?P<top>\d\.\d), which needs a driver of CUDA (?P<cuda>\d+\.\d) "
+)
+ON_PTX = [rule for rule in RULES if rule.id.endswith("-gpu-ptx")]
+
+
+def languages(sets):
+    return {float(text.split()[1]) for one in sets for text in one["ptx"]}
+
+
+def wheels_of(rule):
+    """Return what the record holds of the wheels that a rule is about."""
+    known = {version: {**rule.fails, "tensorflow": version} for version in WHEELS}
+    return {v: WHEELS[v] for v, versions in known.items() if outcome(rule, versions) == BROKEN}
+
+
+@pytest.mark.parametrize("rule", ON_PTX, ids=lambda rule: rule.id)
+def test_a_rule_on_ptx_says_what_the_wheels_hold(rule):
+    said = _QUOTED.match(rule.reason)
+    compiled = [one for one in WHEELS[said["wheel"]] if one["binary"]]
+    have = [one for one in compiled if said["gpu"] in one["binary"]]
+    assert said["all"].replace(",", "") == str(sum(one["value"] for one in compiled))
+    assert said["have"] == str(sum(one["value"] for one in have))
+    assert max(name for one in compiled for name in one["binary"]) == said["gpu"]
+    assert languages(one for one in compiled if one not in have) == {float(said["rest"])}
+    assert wheels_of(rule)
+    for sets in wheels_of(rule).values():
+        assert max(languages(sets)) == float(said["top"])
+    # NVIDIA's table of PTX's releases: 7.0 came with CUDA 11.0, 7.8 with 11.8, 8.5 with 12.5.
+    assert float(said["cuda"]) == pytest.approx(float(said["top"]) + 4)
+
+
+def test_the_rules_on_ptx_are_about_every_wheel_from_2_8_on():
+    judged = [version for rule in ON_PTX for version in wheels_of(rule)]
+    assert sorted(judged) == sorted(WHEELS.keys() - {"2.7.4"})
+    sources = {source for rule in RULES if "-gpu-" in rule.id for source in rule.sources}
+    quoted = {s.rpartition("@")[2] for s in sources if s.startswith("pkg:pypi/tensorflow@")}
+    assert quoted <= WHEELS.keys()
+
+
+def test_blackwell_is_refused_where_kernels_have_ptx_for_one_generation_only():
+    rule = BY_ID["tensorflow-2.16-gpu-blackwell"]
+    held = {v: [one for one in sets if "sm_90a" in str(one["ptx"])] for v, sets in WHEELS.items()}
+    assert wheels_of(rule).keys() == {version for version, sets in held.items() if sets}
+    for sets in held.values():
+        assert all(f"{one['value']:,} sets" in rule.reason for one in sets)
+
+
+@pytest.mark.parametrize("name", ["tensorflow-2.15-gpu-oldest", "tensorflow-2.17-gpu-oldest"])
+def test_the_oldest_gpu_of_a_wheel_is_the_first_with_machine_code(name):
+    rule = BY_ID[name]
+    for sets in wheels_of(rule).values():
+        oldest = min(gpu for one in sets for gpu in one["binary"])
+        assert f"machine code from {oldest} on" in rule.reason
+        assert str(rule.requires["compute_capability"]) == f">={oldest[3]}.{oldest[4]}"
+        targets = {text.split()[0].rstrip("a") for one in sets for text in one["ptx"]}
+        assert all(target in rule.reason for target in targets)
+
+
 # Version sets as people report them, and the rule that must answer. Judged by all rules.
 REPORTED = [
     ({"cuda": "12.5.82", "driver": "470.57.02"}, {"cuda-12-driver"}),
@@ -102,6 +169,17 @@ REPORTED = [
         {"tensorflow": "2.19.0", "cuda": "12.5.82", "driver": "550.54.14",
          "compute_capability": "9.0"},
         {"tensorflow-2.19-gpu-ptx", "tensorflow-2.16-gpu-start"},
+    ),
+    # As reported of RTX 50xx: 2.20's additions and multiplications fail there, 2.21's do not.
+    (
+        {"tensorflow": "2.20.0", "cuda": "12.9", "driver": "580.65.06",
+         "compute_capability": "12.0"},
+        {"tensorflow-2.16-gpu-blackwell", "tensorflow-2.16-gpu-start"},
+    ),
+    (
+        {"tensorflow": "2.21.0", "cuda": "12.9", "driver": "580.65.06",
+         "compute_capability": "12.0"},
+        {"tensorflow-2.16-gpu-start"},
     ),
     # An A100 runs from PTX with the last TensorFlow of CUDA 11, a V100 does not.
     (
