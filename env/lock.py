@@ -192,7 +192,8 @@ def load_lock(path: Path) -> Lock:
     Raises:
         UserError: the file is missing, not JSON, or not a lock of this schema.
     """
-    again = "make it anew: invoke lock --stack S"
+    stack = path.parent.name if path == lock_path(path.parent.name) else "S"
+    again = f"make it anew: invoke lock --stack {stack}"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -57,6 +57,16 @@ def test_written_and_read_again(tmp_path, lock):
     assert load_lock(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.parametrize(
+    ("committed", "said"), [(True, "invoke lock --stack newest"), (False, "invoke lock --stack S")]
+)
+def test_a_stack_without_a_lock_is_named_with_the_command_that_makes_one(committed, said, tmp_path):
+    path = lock_path("newest") if committed else tmp_path / "some.json"
+    with pytest.raises(UserError) as refusal:
+        load_lock(path)
+    assert refusal.value.fix.endswith(said)
+
+
 def test_a_package_of_the_distribution_is_a_line_in_the_lock(lock):
     lines = [line for line in render_lock(lock).splitlines() if '"libmpi"' in line]
     assert len(lines) == 1
