@@ -77,8 +77,9 @@ for one in json.loads((PROJECT / "benchmarks/results/kernels.json").read_text())
     WHEELS.setdefault(one["name"].removeprefix("tensorflow "), []).append(one)
 _QUOTED = re.compile(
     r"Of the (?P<all>\S+) sets of kernels in (?P<wheel>\S+)'s wheel (?P<have>\d+) hold machine "
-    r"code for (?P<gpu>sm_\d+), and none for a later GPU: .* from PTX of version (?P<rest>\d\.\d)\. "
-    r"The wheel's PTX goes up to (?P<top>\d\.\d), which needs a driver of CUDA (?P<cuda>\d+\.\d) "
+    r"code for (?P<gpu>sm_\d+), and none for a later GPU: .* from PTX of version "
+    r"(?P<rest>\d\.\d)\. The wheel's PTX goes up to (?P<top>\d\.\d), which "
+    r"needs a driver of CUDA (?P<cuda>\d+\.\d) "
 )
 ON_PTX = [rule for rule in RULES if rule.id.endswith("-gpu-ptx")]
 
