@@ -27,6 +27,7 @@ from chexnet.training.checkpoint_file import (
     write_checkpoint,
 )
 
+_UNREADABLE = 2  # how a checkpoint sorts whose description cannot be read: last
 KEEP_NEWEST = 2
 PATTERN = "epoch-*.npz"
 _NAME = re.compile(r"epoch-(\d+)(?:-films-(\d+))?\.npz")
@@ -102,6 +103,9 @@ def load_best(folder: Path, *, say: Say) -> Checkpoint:
             found=f"none in {folder}",
             fix="train first: invoke train --data DIR --run DIR",
         )
+    for path in paths:
+        if _merit(path)[0] == _UNREADABLE:  # which may have been better, and sorts last
+            say(f"damaged checkpoint passed over: {path}: it does not tell its score")
     return best
 
 
@@ -169,7 +173,7 @@ def _merit(path: Path) -> tuple[Any, ...]:
     try:
         value = load_description(path)["validation_auroc"]
     except UNREADABLE:
-        return (2, 0.0, epoch, films)
+        return (_UNREADABLE, 0.0, epoch, films)
     return (1, 0.0, -epoch, -films) if value is None else (0, -value, epoch, films)
 
 
