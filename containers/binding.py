@@ -52,6 +52,8 @@ def show_plan(request: Request) -> None:
     """
     if request.device not in ("auto", "cpu", "gpu"):
         raise UserError("a device", found=repr(request.device), fix="use one of: auto, cpu, gpu")
+    if request.svg is not None and request.svg.suffix != ".svg":
+        raise UserError("an .svg file", found=str(request.svg), fix="give the picture such a name")
     topology = load_lstopo(request.topology) if request.topology else probe_topology()
     use_gpus = request.device != "cpu" and bool(topology.gpus)
     if request.device == "gpu" and not use_gpus:

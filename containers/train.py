@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -127,7 +128,11 @@ def _start(training: Training, preflight: Preflight, *, dry_run: bool) -> int:
         close_record(training.run, code=code)
     # Launchers end what is left once a rank leaves, and may return that rank's code instead.
     stopped = end_of(training.run)
-    return EXIT_REQUEUE if code and stopped != before and stopped[0] == INTERRUPTED else code
+    if not code or stopped == before or stopped[0] != INTERRUPTED:
+        return code
+    # The launcher's last words are of an error, whatever the ranks said before.
+    print(f"stopped: {run}; continue with --resume", file=sys.stderr)
+    return EXIT_REQUEUE
 
 
 def _program(training: Training) -> list[str]:

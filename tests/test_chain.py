@@ -118,6 +118,8 @@ def test_a_stopped_training_says_so_and_keeps_its_configuration(encoded, tmp_pat
             time.sleep(0.1)
         started.terminate()
         assert started.wait(timeout=60) == 75, said.read_text()
+    last = said.read_text().splitlines()[-1]  # not mpirun's, which tell of an error
+    assert last == f"stopped: {folder}; continue with --resume"
     assert not list(open_folder.glob("__autograph_generated_file*.py"))
     record = json.loads((folder / "record.json").read_text())
     assert record["status"] == "interrupted"

@@ -169,6 +169,7 @@ MISTAKES = [
     (("sbom", "no.tar"), 2, ["no.tar", "build-image"]),
     (("sign-image", "full/thesis.txt"), 2, ["full/thesis.txt", "an OCI archive"]),
     (("compare-images", "no.sif", "empty"), 2, ["no.sif"]),
+    (("plan-binding", "--svg", "p.gif"), 2, ["p.gif"]),
     (("plan-scaling",), 2, ["--step-ms and --batch", "--from"]),
     (("plan-scaling", "--step-ms", "abc"), 2, ["a number", "--step-ms", "'abc'"]),
     (("plan-scaling", "--step-ms", "9", "--batch", "8", "--gpus", "x"), 2, ["'x'", "1,2,…,512"]),
