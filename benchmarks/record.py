@@ -75,3 +75,15 @@ def write_record(
     partial = output.with_name(f".{output.name}.partial")
     partial.write_text(json.dumps(record, indent=1) + "\n")
     partial.replace(output)
+
+
+def render_results(record: Path) -> str:
+    """Return what a record holds as lines to print: each result with its unit, each ratio."""
+    told = json.loads(record.read_text(encoding="utf-8"))
+    names = [*(one["name"] for one in told["results"]), *told["ratios"]]
+    width = max(map(len, names))
+    lines = [
+        f"{one['name']:<{width}}  {one['value']:>9,.1f} {one['unit']}" for one in told["results"]
+    ]
+    lines += [f"{name:<{width}}  {ratio:>9.2f}" for name, ratio in told["ratios"].items()]
+    return "\n".join([*lines, f"wrote {record}"])

@@ -59,9 +59,11 @@ def bench_binding(
 ) -> None:
     """Compare --map-by socket, core, slot, none and the plan on a real short training."""
     from benchmarks.binding import run_benchmark
+    from benchmarks.record import render_results
 
     required(output=output)
     run_benchmark(Path(output), ranks=ranks, rounds=rounds, num_images=images)
+    print(render_results(Path(output)))
 
 
 @command(
@@ -78,6 +80,8 @@ def bench_allreduce(c: Context, output: str = "", ranks: int = 2, rounds: int = 
     Tensor Fusion off.
     """
     from benchmarks.allreduce import run_benchmark
+    from benchmarks.record import render_results
 
     required(output=output)
     run_benchmark(Path(output), ranks=ranks, rounds=rounds)
+    print(render_results(Path(output)))

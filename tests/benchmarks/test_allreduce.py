@@ -1,10 +1,12 @@
 """The exchange benchmark: its command lines and its arithmetic."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.allreduce import PLAIN, describe, render_command, run_benchmark
+from benchmarks.record import render_results
 from env.errors import UserError
 
 
@@ -44,3 +46,14 @@ def test_what_cannot_be_timed_is_refused(tmp_path, ranks, rounds):
         run_benchmark(tmp_path / "o.json", ranks=ranks, rounds=rounds)
     assert caught.value.exit_code == 2
     assert not (tmp_path / "o.json").exists()
+
+
+def test_what_was_measured_is_printed_too(tmp_path):
+    record = tmp_path / "sums.json"
+    results = [{"name": "a", "value": 1234.56, "unit": "ms"}]
+    record.write_text(json.dumps({"results": results, "ratios": {"a / plain": 1.25}}))
+    assert render_results(record).splitlines() == [
+        "a            1,234.6 ms",
+        "a / plain       1.25",
+        f"wrote {record}",
+    ]
