@@ -15,7 +15,7 @@ EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 EXIT_CANNOT_TELL = 3
 EXIT_REQUEUE = 75
-"""Stopped by a signal, with a checkpoint: to be run again with --resume (sysexits.h: TEMPFAIL)."""
+"""Stopped by a signal, its steps in a checkpoint: go on with --resume (sysexits.h: TEMPFAIL)."""
 
 
 class UserError(Exception):

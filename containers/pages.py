@@ -34,7 +34,8 @@ END = "<!-- end of what is made -->"
 SLOW, UNPROMISED = "¹", "²"
 _LEGEND = f"""\
 In italics: candidates, which nobody has trained with yet.
-{SLOW} The driver compiles most of TensorFlow's kernels at their first use, once: some 15 ms each, minutes where it is all of them.
+{SLOW} The driver compiles most of TensorFlow's kernels at their first use, once: some 15 ms each,
+minutes where it is all of them.
 {UNPROMISED} No rule is against it, but the stack does not promise it.
 """
 _HEADING = """\
