@@ -115,10 +115,12 @@ def _summarise(dataset: records.Dataset, *, written: Mapping[str, Written], seco
     counts = ", ".join(f"{split.num_examples:,} {side}" for side, split in splits.items())
     modes = sum((Counter(one.modes) for one in written.values()), Counter())
     turned = ", ".join(f"{n:,} {mode}" for mode, n in sorted(modes.items()) if mode != "L")
+    enlarged = sum(one.enlarged for one in written.values())
     return (
         f"{dataset.root}: {counts} films of {dataset.image_size} px, {dataset.format}, "
         f"{size / 1e6:,.1f} MB\n"
-        f"left out: {len(dataset.quarantined):,}; turned to 8 bit grey: {turned or 'none'}\n"
+        f"left out: {len(dataset.quarantined):,}; turned to 8 bit grey: {turned or 'none'}; "
+        f"enlarged: {enlarged:,}\n"
         f"{films - kept:,} films in {seconds:.1f} s: {(films - kept) / seconds:,.0f}/s; "
         f"kept of an interrupted run: {kept:,}"
     )

@@ -44,11 +44,13 @@ class Converted(NamedTuple):
         data: its bytes as a data set stores them.
         mode: Pillow's mode of the file, such as ``L``, ``RGBA`` or ``RGB of 16 bit``.
         bad: why there are no bytes.
+        enlarged: whether the file has fewer pixels a side than are stored.
     """
 
     data: bytes
     mode: str = ""
     bad: str = ""
+    enlarged: bool = False
 
 
 def load_grey(path: Path) -> Image.Image:
@@ -205,6 +207,7 @@ def convert_film(task: tuple[Path, int, str]) -> Converted:
     path, size_px, format = task
     try:
         image, mode = _load(path)
-        return Converted(ENCODERS[format](resize_square(image, size_px=size_px)), mode=mode)
+        data = ENCODERS[format](resize_square(image, size_px=size_px))
+        return Converted(data, mode=mode, enlarged=min(image.size) < size_px)
     except BadImageError as error:
         return Converted(b"", bad=str(error))

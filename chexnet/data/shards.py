@@ -55,12 +55,14 @@ class Written:
         bad: name and reason of each film that is left out.
         modes: films in it by Pillow's mode of their files (see `pixels.Converted`).
         kept: whether an interrupted run had done it.
+        enlarged: films in it whose files have fewer pixels a side than are stored.
     """
 
     shard: records.Shard | None
     bad: tuple[tuple[str, str], ...]
     modes: Mapping[str, int] = field(default_factory=dict)
     kept: bool = False
+    enlarged: int = 0
 
 
 def allowed_bad(num_films: int) -> int:
@@ -179,7 +181,7 @@ def _write_shard(
 ) -> Written:
     """Write one record file beside its place."""
     beside = _beside(folder / plan.name)
-    bad, modes = [], Counter()
+    bad, modes, enlarged = [], Counter(), 0
     with _WRITERS[format](beside) as writer:
         for film, _ in plan.films:
             one = next(converted)
@@ -187,6 +189,7 @@ def _write_shard(
                 bad.append((film.name, one.bad))
             else:
                 modes[one.mode] += 1
+                enlarged += one.enlarged
                 writer.write(_RECORDS[format](one.data, film))
     number = len(plan.films) - len(bad)
     if not number:
@@ -198,7 +201,7 @@ def _write_shard(
         sha256=records.hash_file(beside),
         num_bytes=beside.stat().st_size,
     )
-    return Written(shard, tuple(bad), dict(modes))
+    return Written(shard, tuple(bad), dict(modes), enlarged=enlarged)
 
 
 def _beside(path: Path) -> Path:
@@ -249,13 +252,13 @@ def _read_journal(folder: Path) -> dict[str, Written]:
     for line in lines:
         try:
             entry = json.loads(line)
-            plan, modes = entry["plan"], entry["modes"]
+            plan, modes, enlarged = entry["plan"], entry["modes"], entry["enlarged"]
             shard = records.Shard(**entry["shard"])
         except (ValueError, KeyError, TypeError):
             continue  # the line that a kill cut off
         path = folder / shard.name
         if not entry["bad"] and path.is_file() and records.hash_file(path) == shard.sha256:
-            done[plan] = Written(shard, (), modes, kept=True)
+            done[plan] = Written(shard, (), modes, kept=True, enlarged=enlarged)
     return done
 
 

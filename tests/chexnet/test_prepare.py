@@ -409,9 +409,19 @@ def test_the_summary_tells_what_became_of_the_films(source, capsys):
     assert first.startswith(f"{dataset.root}: ")
     assert first.endswith(f" 3 test films of 8 px, fast, {size / 1e6:,.1f} MB")
     # Of the source's odd films; a JPEG of one channel needs no turning.
-    assert second == "left out: 3; turned to 8 bit grey: 1 I;16, 1 RGBA"
+    assert second == "left out: 3; turned to 8 bit grey: 1 I;16, 1 RGBA; enlarged: 0"
     kept = int(third.rpartition(" ")[2])
     assert third.startswith(f"{9 - kept} films in ")
+
+
+@pytest.mark.parametrize("format", records.FORMATS)
+def test_the_summary_counts_films_that_are_smaller_than_they_are_stored(source, format, capsys):
+    """All of an interrupted run and of the one that ends it: 9 films of 16 px, stored with 20."""
+    spoil(source)
+    with pytest.raises(UserError):
+        run(source, max_bad=0, format=format, size_px=20)
+    run(source, max_bad=3, format=format, size_px=20)
+    assert "; enlarged: 9\n" in capsys.readouterr().out
 
 
 def test_lists_that_would_not_be_read_are_refused(source):
