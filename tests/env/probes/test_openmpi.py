@@ -83,6 +83,7 @@ def test_the_real_open_mpi_misled(run_env, tmp_path):
     assert result["where"] == f"OPAL_PREFIX={tmp_path}"
 
 
+@pytest.mark.usefixtures("open_mpi_4")
 @pytest.mark.parametrize("name", ["OPAL_PKGLIBDIR", "OPAL_LIBDIR"])
 def test_the_real_open_mpi_without_its_components(run_env, real_environ, name):
     started = subprocess.run(["mpirun", "-np", "1", "true"], env=real_environ | {name: "/nowhere"},
@@ -117,6 +118,7 @@ def test_components_that_cannot_be_loaded(tools, verdict, name, status):
     assert len(facts.value("mpi.complaints")) == bool(name)
 
 
+@pytest.mark.usefixtures("open_mpi_4")
 @pytest.mark.parametrize(
     ("parameter", "value", "status"),
     [("btl_vader_single_copy_mechanism", "cmaa", Status.WARN),

@@ -116,6 +116,7 @@ def test_flags_in_a_file_that_the_variable_names(home, verdict, tmp_path, name):
 ENV_LIST = "NCCL_P2P_DISABLE=1;HOME;CHEXNET_X=a b"
 
 
+@pytest.mark.usefixtures("open_mpi_4")
 def test_variables_that_a_parameter_gives_the_ranks(home, verdict, tmp_path, real_environ):
     facts = home(OMPI_MCA_mca_base_env_list=ENV_LIST)
     assert ("NCCL_P2P_DISABLE", "1") in assigned(facts)
